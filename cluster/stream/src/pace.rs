@@ -148,7 +148,9 @@ impl Pace {
     /// True if a piece may be copied now.
     #[inline]
     pub(crate) fn has_piece(&mut self, now_us: u64) -> bool {
-        self.bytes(now_us) >= PIECE.min(self.limit.most())
+        let piece = PIECE.min(self.limit.most());
+        // Most full turns have not earned a piece: they do not fill the bucket either.
+        (!self.is_full || self.earned >= piece) && self.bytes(now_us) >= piece
     }
 
     /// Spends what was copied, and what was looked at for it.
