@@ -56,8 +56,8 @@ pub struct StreamOptions {
     pub retransmit_min_us: u64,
     /// The upper bound.
     pub retransmit_max_us: u64,
-    /// Rate of the copy over all streams, in bytes of records per second, at most: a worker with more
-    /// packets than it can handle copies more slowly, down to a twentieth of it.
+    /// Highest rate of the copy over all streams, in bytes of records per second. A worker with
+    /// more packets than it can handle copies more slowly, down to a twentieth of it.
     pub copy_bytes_per_sec: u64,
     /// Slots that one poll looks at for the copy.
     pub copy_slots_per_poll: u32,

@@ -25,8 +25,8 @@ const PACKETS_PER_TAKEN: u64 = 2;
 /// Each bound is at least this part of the limit.
 const FLOOR_PART: u64 = 20;
 
-/// Bytes of a piece: eight datagrams of records. Code and tables of the copy are in no cache when it
-/// begins.
+/// Bytes of a piece: eight datagrams of records. Code and tables of the copy are in no cache when
+/// it begins.
 const PIECE: i64 = 10_700;
 
 /// Bytes that looking at a slot counts for, in a full turn, if it holds no record.

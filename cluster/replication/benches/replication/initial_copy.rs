@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Both workers share one core and one clock; each counts its own time. Two more workers hear each
-//! other and pass the same packets without a copy, in alternating rounds, so that the machine's speed and its other
-//! load cancel out.
+//! other and pass the same packets without a copy, in alternating rounds, so that the machine's
+//! speed and its other load cancel out.
 
 use weir_engine::Side;
 use weir_map::ShardId;
