@@ -264,7 +264,7 @@ impl Nat {
         }
         if self.policy.enabled {
             home.ports_used[image.protocol().space()] += 1;
-            self.take_copied_port(slab, copy);
+            self.take_copied_port(copy);
         }
         let mapping = self.mappings.get_mut(id);
         image.fill(mapping, lane_of(slab).0);
@@ -301,7 +301,7 @@ impl Nat {
     }
 
     #[inline(always)]
-    fn take_copied_port(&mut self, slab: SlabId, copy: &MappingCopy) {
+    fn take_copied_port(&mut self, copy: &MappingCopy) {
         let (PoolPlace { block, port_bit, .. }, protocol) = (copy.place, copy.image.protocol());
         self.ports.take_at(port_bit, block, protocol);
     }
@@ -393,7 +393,7 @@ impl Nat {
             self.release_address(address);
         } else {
             let (protocol, block) = (copy.image.protocol(), copy.place.block);
-            self.take_copied_port(slab, copy);
+            self.take_copied_port(copy);
             self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;
             let lease = PortLease { subscriber, block, public: copy.image.public() };
             self.give_port_back(&lease, protocol);
