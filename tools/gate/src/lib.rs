@@ -57,7 +57,7 @@ pub const PARTS: [Part; 18] = [
     part(
         "replica-journal",
         "a new flow read from the journal, its change written",
-        129.0,
+        131.0,
         mirroring::journal,
     ),
     part(
