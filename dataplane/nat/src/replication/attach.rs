@@ -250,7 +250,7 @@ impl Nat {
             false => self.hold_address(slab, copy, created)?,
         };
         let Some(may_have_duplicate) = self.index(id, is_live, copy) else {
-            self.give_up_holding(slab, subscriber, address, copy);
+            self.give_up_holding(subscriber, address, copy);
             return None;
         };
         let home = self.subscribers.get_mut(subscriber);
@@ -388,7 +388,7 @@ impl Nat {
 
     /// Gives up the port or the address of a copy that found no room in the indexes.
     #[cold]
-    fn give_up_holding(&mut self, slab: SlabId, subscriber: u32, address: u32, copy: &MappingCopy) {
+    fn give_up_holding(&mut self, subscriber: u32, address: u32, copy: &MappingCopy) {
         if !self.policy.enabled {
             self.release_address(address);
         } else {
