@@ -45,9 +45,12 @@ impl World {
         match *fault {
             Fault::Suspend { node, ms } => {
                 let after_us = TAKEN_MAX_US + self.options.switch_max_us;
-                // A switch that does not trust a replica's links yet cannot lead to it.
+                // A switch that does not trust a replica's links yet cannot lead to it. And what
+                // the last look found whole may have lost a primary's routes to bad links since.
                 let is_trusted = |node: usize| self.switches.iter().all(|it| it.trusts(node));
-                if 1_000 * ms > after_us && (0..self.nodes.len()).all(is_trusted) {
+                let is_ready =
+                    (0..self.nodes.len()).all(is_trusted) && self.why_not_whole().is_none();
+                if 1_000 * ms > after_us && is_ready {
                     let number = self.promises.faults;
                     self.queue.push(self.now_us + after_us, Event::Taken { node, number });
                 }
