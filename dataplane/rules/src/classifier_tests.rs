@@ -1,0 +1,109 @@
+use fastrand::Rng;
+
+use super::*;
+use crate::shapes::{RuleShape, ShapeAddress, filters, question};
+use crate::{FlowKind, FlowOrigin, PortRange, Prefix, first_match};
+
+/// Compares the compiled rules with the plain search. Returns whether the rules compile.
+fn check<A: ShapeAddress>(shape: RuleShape, count: u32, seed: u64) -> bool {
+    let rng = &mut Rng::with_seed(seed);
+    let filters = filters::<A>(shape, count, rng);
+    let classifier = match Classifier::new(&filters) {
+        Ok(classifier) => classifier,
+        Err(error) => {
+            assert!(!error.rules.is_empty() && error.count > 64, "{error}");
+            return false;
+        }
+    };
+    for _ in 0..1000 {
+        let question = question(&filters, rng);
+        assert_eq!(
+            classifier.find(&question),
+            first_match(&filters, &question),
+            "{shape:?}, {count} rules, seed {seed}: {question:x?}"
+        );
+    }
+    true
+}
+
+#[test]
+fn compiled_rules_decide_as_the_list_does() {
+    for shape in RuleShape::ALL {
+        let mut compiled = 0;
+        for seed in 0..100 {
+            let count = Rng::with_seed(seed).u32(0..300);
+            compiled += u32::from(check::<u32>(shape, count, seed));
+            compiled += u32::from(check::<u128>(shape, count, seed));
+        }
+        assert!(compiled >= 100, "{shape:?}: {compiled} of 200 lists compile");
+    }
+}
+
+#[test]
+fn long_lists_decide_as_the_list_does() {
+    for shape in [RuleShape::Provider, RuleShape::AccessLists, RuleShape::Chains] {
+        assert!(check::<u32>(shape, 10_000, 1), "{shape:?}");
+        assert!(check::<u128>(shape, 10_000, 1), "{shape:?}");
+    }
+}
+
+/// The paths of 70 nested prefixes: lists that are copied, and lists that are linked.
+#[test]
+fn filters_of_all_outer_prefixes_are_compared() {
+    let address = 0xffff_ffff_ffff_ffff_ffff_ffff_ffff_ffff_u128;
+    let kind = FlowKind::new(FlowOrigin::Home, 6).unwrap();
+    // The longest prefix decides last, so all filters are compared.
+    let filters: Vec<Filter<u128>> = (1..=60)
+        .map(|len| Filter {
+            remote: Prefix::new(address, len),
+            remote_ports: PortRange { first: u16::from(len), last: u16::from(len) },
+            ..Filter::all(u32::from(len))
+        })
+        .collect();
+    let classifier = Classifier::new(&filters).unwrap();
+    let mut question =
+        Question { kind, group: 3, local: 1, remote: address, local_port: 1, remote_port: 0 };
+    for port in 0..=61 {
+        question.remote_port = port;
+        assert_eq!(classifier.find(&question), first_match(&filters, &question), "{port}");
+    }
+}
+
+#[test]
+fn filters_that_agree_on_all_addresses_and_ports_are_refused_with_their_rules() {
+    // Pairs of groups, none of which is in another one.
+    let pairs = (0..16_u16).flat_map(|one| (0..one).map(move |other| 1 << one | 1 << other));
+    let alike = pairs.zip(0..).map(|(groups, rule)| Filter {
+        groups,
+        local: Prefix::new(0x0ac8_0000 + rule, 32),
+        remote: Prefix::new(0xc633_6400_u32, 24),
+        ..Filter::all(rule)
+    });
+    let mut filters: Vec<Filter<u32>> = alike.collect();
+    // The homes differ, so they are found through these.
+    assert!(Classifier::new(&filters).is_ok());
+    filters.iter_mut().for_each(|filter| filter.local = Prefix::new(0x0ac8_0000, 32));
+    let error = Classifier::new(&filters).expect_err("120 filters are more than 64");
+    assert_eq!((error.count, error.rules.len()), (120, 120));
+    assert!(error.to_string().starts_with("120 filters may have to be compared"), "{error}");
+}
+
+#[test]
+fn a_set_of_prefixes_shares_one_list() {
+    let blocked = |number: u32| Filter {
+        remote: Prefix::new(number.wrapping_mul(0x9e37_79b9), 32),
+        ..Filter::all(7)
+    };
+    let filters: Vec<Filter<u32>> = (0..10_000).map(blocked).collect();
+    let classifier = Classifier::new(&filters).unwrap();
+    assert_eq!(classifier.lists.bytes(), 2 * 32);
+    assert_eq!(classifier.bound().comparisons, 1);
+}
+
+#[test]
+fn no_rules_decide_nothing_and_take_nearly_no_memory() {
+    let classifier = Classifier::<u32>::new(&[]).unwrap();
+    let question = question(&[], &mut Rng::with_seed(1));
+    assert_eq!(classifier.find(&question), None);
+    assert!(classifier.bytes() < 100, "{}", classifier.bytes());
+}

@@ -1,0 +1,95 @@
+//! Where a flow comes from, and its protocol.
+
+/// Who begins a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowOrigin {
+    Home,
+    Internet,
+}
+
+/// Origin and protocol of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowKind(u8);
+
+impl FlowKind {
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+    const ICMP: u8 = 1;
+    const ICMP6: u8 = 58;
+
+    /// Kinds of one origin.
+    const PROTOCOLS: u8 = 3;
+    /// All kinds.
+    pub(crate) const COUNT: u8 = 2 * Self::PROTOCOLS;
+
+    /// Returns the kind of a flow of this IP protocol; `None` if no rule can be about it.
+    pub fn new(origin: FlowOrigin, protocol: u8) -> Option<Self> {
+        let protocol = match protocol {
+            Self::TCP => 0,
+            Self::UDP => 1,
+            Self::ICMP | Self::ICMP6 => 2,
+            _ => return None,
+        };
+        let first = match origin {
+            FlowOrigin::Home => 0,
+            FlowOrigin::Internet => Self::PROTOCOLS,
+        };
+        Some(Self(first + protocol))
+    }
+
+    /// Returns all kinds.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT).map(Self)
+    }
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowKinds(u8);
+
+impl FlowKinds {
+    pub const NONE: Self = Self(0);
+    pub const ALL: Self = Self((1 << FlowKind::COUNT) - 1);
+
+    #[inline(always)]
+    pub fn has(self, kind: FlowKind) -> bool {
+        self.0 >> kind.0 & 1 != 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all kinds of the other set are in this one.
+    pub fn covers(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
+    }
+}
+
+impl FromIterator<FlowKind> for FlowKinds {
+    fn from_iter<T: IntoIterator<Item = FlowKind>>(kinds: T) -> Self {
+        Self(kinds.into_iter().fold(0, |set, kind| set | 1 << kind.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_origin_and_protocol_is_a_kind_of_its_own() {
+        let kinds: Vec<FlowKind> = [FlowOrigin::Home, FlowOrigin::Internet]
+            .into_iter()
+            .flat_map(|origin| [6, 17, 1].map(|protocol| FlowKind::new(origin, protocol).unwrap()))
+            .collect();
+        assert_eq!(kinds, FlowKind::all().collect::<Vec<_>>());
+        assert_eq!(kinds.iter().copied().collect::<FlowKinds>(), FlowKinds::ALL);
+        assert_eq!(FlowKind::new(FlowOrigin::Home, 47), None);
+        let set: FlowKinds = [kinds[1], kinds[5]].into_iter().collect();
+        assert_eq!(
+            FlowKind::all().filter(|&kind| set.has(kind)).collect::<Vec<_>>(),
+            [kinds[1], kinds[5]]
+        );
+        assert!(FlowKinds::ALL.covers(set) && !set.covers(FlowKinds::ALL));
+    }
+}

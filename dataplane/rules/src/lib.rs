@@ -1,0 +1,43 @@
+//! Ordered rules about new flows. The first rule that fits a flow decides on it, and it is found in
+//! a time that does not grow with their number.
+//!
+//! A rule is one or more [`Filter`]s: a set of prefixes makes a filter of each prefix. Each filter
+//! goes through one door, the one that the fewest others share; a question asks all doors, and the
+//! lowest rule number wins.
+//!
+//! ```text
+//!   remote address -> longest prefix -> list      block lists, redirects
+//!   local address  -> longest prefix -> list      rules of a home, forwards
+//!   remote port    -> class of ports -> list      rules about services, wide on both addresses
+//!   local port     -> class of ports -> list
+//!
+//!   list: filters from the lowest rule number on; what the door has decided is not in them
+//!   list of a nested prefix: a copy of the outer prefix's list with its own filters, or,
+//!   where that is long, its own filters and a link to the outer list
+//! ```
+//!
+//! The address walk is a poptrie (Asai, Ohara: "Poptrie", SIGCOMM 2015): the first 16 bits choose
+//! a root, then each node decides on six bits. [`Classifier::bound`] states how many filters are
+//! compared at most, whatever the packet. The crate is pure: it knows no file, no clock and no
+//! packet.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod classifier;
+mod doors;
+mod filter;
+mod flow_kind;
+mod lists;
+mod packed;
+mod ports;
+#[cfg(any(test, feature = "shapes"))]
+pub mod shapes;
+mod trie;
+
+pub use address::{Address, Prefix};
+pub use classifier::{Bound, Classifier};
+pub use doors::TooManyFilters;
+pub use filter::{Filter, PortRange, Question, first_match};
+pub use flow_kind::{FlowKind, FlowKinds, FlowOrigin};
+pub use trie::PrefixTrie;
