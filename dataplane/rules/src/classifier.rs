@@ -3,9 +3,23 @@
 use crate::address::Address;
 use crate::doors::{ByDoor, TooManyFilters, address_lists, port_lists};
 use crate::filter::{Filter, Question};
-use crate::lists::{FilterLists, ListMaker, NO_RULE};
+use crate::lists::{FilterLists, ListMaker, ListStart};
 use crate::ports::PortLists;
-use crate::trie::PrefixTrie;
+use crate::trie::{PrefixTrie, TrieWalk};
+
+/// Most questions that are answered together.
+pub const TOGETHER: usize = 64;
+
+/// What [`Classifier::find_all`] finds where no rule fits.
+pub const NO_RULE: u32 = u32::MAX;
+
+/// A question on its way to its lists.
+#[derive(Clone, Copy, Default)]
+struct QuestionWalk {
+    remote: TrieWalk,
+    local: TrieWalk,
+    lists: [ListStart; 4],
+}
 
 /// Finds the first rule that fits a flow.
 #[derive(Clone, Debug)]
@@ -49,18 +63,47 @@ impl<A: Address> Classifier<A> {
         Ok(Self { remote, local, remote_port, local_port, lists: maker.finish(), bound })
     }
 
-    /// Step 1 of a burst of questions: prefetches where the walks begin.
-    #[inline(always)]
-    pub fn prefetch(&self, question: &Question<A>) {
-        self.remote.prefetch(question.remote);
-        self.local.prefetch(question.local);
-        self.remote_port.prefetch(question.remote_port);
-        self.local_port.prefetch(question.local_port);
+    /// Answers questions, at most [`TOGETHER`], as [`find`](Self::find) does, into as many places;
+    /// [`NO_RULE`]: no rule fits. The steps of all questions interleave, so that none waits for its
+    /// cache lines.
+    #[inline(never)]
+    pub fn find_all(&self, questions: &[Question<A>], found: &mut [u32]) {
+        let mut walks = [QuestionWalk::default(); TOGETHER];
+        let walks = &mut walks[..questions.len()];
+        for question in questions {
+            self.remote.prefetch(question.remote);
+            self.local.prefetch(question.local);
+            self.remote_port.prefetch(question.remote_port);
+            self.local_port.prefetch(question.local_port);
+        }
+        for (walk, question) in walks.iter_mut().zip(questions) {
+            walk.remote = self.remote.begin(question.remote);
+            walk.local = self.local.begin(question.local);
+            walk.lists[0] = self.remote_port.find(question.remote_port);
+            walk.lists[1] = self.local_port.find(question.local_port);
+        }
+        for depth in self.remote.depths() {
+            for (walk, question) in walks.iter_mut().zip(questions) {
+                walk.remote = self.remote.step(walk.remote, question.remote, depth);
+            }
+        }
+        for depth in self.local.depths() {
+            for (walk, question) in walks.iter_mut().zip(questions) {
+                walk.local = self.local.step(walk.local, question.local, depth);
+            }
+        }
+        for walk in walks.iter_mut() {
+            walk.lists[2] = self.remote.end(walk.remote);
+            walk.lists[3] = self.local.end(walk.local);
+            walk.lists.iter().for_each(|&list| self.lists.prefetch(list));
+        }
+        for ((walk, question), found) in walks.iter().zip(questions).zip(found) {
+            *found = self.search(walk.lists, question);
+        }
     }
 
     /// Returns the lowest number of the rules that fit, as [`first_match`](crate::first_match)
     /// does.
-    #[inline]
     pub fn find(&self, question: &Question<A>) -> Option<u32> {
         let lists = [
             self.remote_port.find(question.remote_port),
@@ -68,10 +111,14 @@ impl<A: Address> Classifier<A> {
             self.remote.find(question.remote),
             self.local.find(question.local),
         ];
-        lists.iter().for_each(|&list| self.lists.prefetch(list));
-        let search = |best, list: u32| self.lists.search(list, question, best);
-        let best = lists.into_iter().fold(NO_RULE, search);
-        (best != NO_RULE).then_some(best)
+        let found = self.search(lists, question);
+        (found != NO_RULE).then_some(found)
+    }
+
+    #[inline(always)]
+    fn search(&self, lists: [ListStart; 4], question: &Question<A>) -> u32 {
+        let search = |best, list| self.lists.search(list, question, best);
+        lists.into_iter().fold(NO_RULE, search)
     }
 
     /// Returns what a question costs at most.

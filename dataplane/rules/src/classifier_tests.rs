@@ -15,13 +15,19 @@ fn check<A: ShapeAddress>(shape: RuleShape, count: u32, seed: u64) -> bool {
             return false;
         }
     };
-    for _ in 0..1000 {
-        let question = question(&filters, rng);
-        assert_eq!(
-            classifier.find(&question),
-            first_match(&filters, &question),
-            "{shape:?}, {count} rules, seed {seed}: {question:x?}"
-        );
+    for _ in 0..20 {
+        let count = rng.usize(0..=TOGETHER);
+        let questions: Vec<_> = (0..count).map(|_| question(&filters, rng)).collect();
+        let mut found = vec![0; questions.len()];
+        classifier.find_all(&questions, &mut found);
+        for (question, found) in questions.iter().zip(found) {
+            let expected = first_match(&filters, question);
+            assert_eq!(
+                (classifier.find(question), found),
+                (expected, expected.unwrap_or(NO_RULE)),
+                "{shape:?}, {count} rules, seed {seed}: {question:x?}"
+            );
+        }
     }
     true
 }

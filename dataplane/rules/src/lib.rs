@@ -36,7 +36,7 @@ pub mod shapes;
 mod trie;
 
 pub use address::{Address, Prefix};
-pub use classifier::{Bound, Classifier};
+pub use classifier::{Bound, Classifier, NO_RULE, TOGETHER};
 pub use doors::TooManyFilters;
 pub use filter::{Filter, PortRange, Question, first_match};
 pub use flow_kind::{FlowKind, FlowKinds, FlowOrigin};

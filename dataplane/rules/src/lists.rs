@@ -12,9 +12,6 @@ pub(crate) type ListStart = u32;
 /// The list without a filter.
 pub(crate) const EMPTY: ListStart = 0;
 
-/// No rule.
-pub(crate) const NO_RULE: u32 = u32::MAX;
-
 /// All lists of a classifier, one behind the other.
 #[derive(Clone, Debug)]
 pub(crate) struct FilterLists<A> {

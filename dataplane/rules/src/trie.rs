@@ -9,6 +9,12 @@ const SLOTS: usize = 1 << STRIDE;
 
 /// Marks a root that is a value and no node.
 const VALUE: u32 = 1 << 31;
+/// Marks a step of a walk that is the place of a value.
+const PLACE: u32 = 1 << 30;
+
+/// How far a look-up has come: a node, the place of a value, or a value.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TrieWalk(u32);
 
 /// A node decides on six bits: each of 64 slots is a child node or a value.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +34,8 @@ pub struct PrefixTrie {
     roots: Box<[u32]>,
     nodes: Vec<TrieNode>,
     values: Vec<u32>,
+    /// Most nodes on the way to a value.
+    depth: u32,
 }
 
 /// The prefixes and their values, sorted by address, the shorter of equal addresses first: so each
@@ -49,12 +57,14 @@ impl PrefixTrie {
         entries.sort_unstable_by_key(|&(prefix, _)| prefix);
         debug_assert!(entries.windows(2).all(|pair| pair[0].0 != pair[1].0));
         if entries.is_empty() {
-            return Self { roots: [VALUE | other].into(), nodes: Vec::new(), values: Vec::new() };
+            let (nodes, values) = (Vec::new(), Vec::new());
+            return Self { roots: [VALUE | other].into(), nodes, values, depth: 0 };
         }
         let mut trie = Self {
             roots: vec![VALUE | other; 1 << ROOT_BITS].into(),
             nodes: Vec::new(),
             values: Vec::new(),
+            depth: 0,
         };
         for &(prefix, value) in entries.iter().filter(|(prefix, _)| is_within(prefix, ROOT_BITS)) {
             trie.roots[slots(&prefix, 0, ROOT_BITS)].fill(VALUE | value);
@@ -70,6 +80,7 @@ impl PrefixTrie {
                 trie.fill(trie.nodes.len() - 1, deeper, ROOT_BITS, inherited);
             }
         }
+        assert!(trie.nodes.len().max(trie.values.len()) < PLACE as usize, "30 bits number them");
         trie.nodes.shrink_to_fit();
         trie.values.shrink_to_fit();
         trie
@@ -78,6 +89,7 @@ impl PrefixTrie {
     /// Fills the node that decides on the bits from `depth` on.
     fn fill<A: Address>(&mut self, node: usize, entries: Entries<'_, A>, depth: u32, other: u32) {
         let end = depth + STRIDE;
+        self.depth = self.depth.max((end - ROOT_BITS) / STRIDE);
         let mut values = [other; SLOTS];
         for (prefix, value) in entries.iter().filter(|(prefix, _)| is_within(prefix, end)) {
             values[slots(prefix, depth, STRIDE)].fill(*value);
@@ -108,33 +120,67 @@ impl PrefixTrie {
         }
     }
 
-    /// Prefetches the root of an address.
+    /// Step 1 of a burst of look-ups: prefetches the root of an address.
     #[inline(always)]
     pub fn prefetch<A: Address>(&self, address: A) {
         weir_flow::prefetch(&self.roots, self.root(address));
     }
 
+    /// Step 2: begins the walk of an address.
+    #[inline(always)]
+    pub(crate) fn begin<A: Address>(&self, address: A) -> TrieWalk {
+        let root = self.roots[self.root(address)];
+        if root & VALUE == 0 {
+            weir_flow::prefetch(&self.nodes, root as usize);
+        }
+        TrieWalk(root)
+    }
+
+    /// Steps 3 to 2 + [`depth`](Self::depth): goes from the node that decides on the bits from
+    /// `depth` on to the next one, if the walk has come to one.
+    #[inline(always)]
+    pub(crate) fn step<A: Address>(&self, walk: TrieWalk, address: A, depth: u32) -> TrieWalk {
+        if walk.0 & (VALUE | PLACE) != 0 {
+            return walk;
+        }
+        let node = &self.nodes[walk.0 as usize];
+        let slot = address.bits(depth, STRIDE) as u32;
+        // The bits up to this slot.
+        let upto = u64::MAX >> (u64::BITS - 1 - slot);
+        if node.children >> slot & 1 == 0 {
+            let place = node.first_value + (node.starts & upto).count_ones() - 1;
+            weir_flow::prefetch(&self.values, place as usize);
+            TrieWalk(place | PLACE)
+        } else {
+            let child = node.first_child + (node.children & upto).count_ones() - 1;
+            weir_flow::prefetch(&self.nodes, child as usize);
+            TrieWalk(child)
+        }
+    }
+
+    /// The last step: returns the value to which a walk has come.
+    #[inline(always)]
+    pub(crate) fn end(&self, walk: TrieWalk) -> u32 {
+        match walk.0 & VALUE {
+            0 => self.values[(walk.0 & !PLACE) as usize],
+            _ => walk.0 & !VALUE,
+        }
+    }
+
     /// Returns the value of the longest prefix that the address is in.
     #[inline]
     pub fn find<A: Address>(&self, address: A) -> u32 {
-        let root = self.roots[self.root(address)];
-        if root & VALUE != 0 {
-            return root & !VALUE;
+        let mut walk = self.begin(address);
+        for depth in self.depths() {
+            walk = self.step(walk, address, depth);
         }
-        let mut node = &self.nodes[root as usize];
-        let mut depth = ROOT_BITS;
-        loop {
-            let slot = address.bits(depth, STRIDE) as u32;
-            // The bits up to this slot.
-            let upto = u64::MAX >> (u64::BITS - 1 - slot);
-            if node.children >> slot & 1 == 0 {
-                let before = (node.starts & upto).count_ones() - 1;
-                return self.values[(node.first_value + before) as usize];
-            }
-            let before = (node.children & upto).count_ones() - 1;
-            node = &self.nodes[(node.first_child + before) as usize];
-            depth += STRIDE;
-        }
+        self.end(walk)
+    }
+
+    /// Returns the first bit of each step of a walk.
+    #[inline(always)]
+    pub(crate) fn depths(&self) -> impl Iterator<Item = u32> {
+        (0..self.depth).map(|step| ROOT_BITS + step * STRIDE)
     }
 
     /// Returns the number of the address's root: there is one, or one for each 16 bits.
@@ -145,15 +191,7 @@ impl PrefixTrie {
 
     /// Returns the largest number of nodes on the way to a value.
     pub fn depth(&self) -> u32 {
-        let roots = self.roots.iter().filter(|&&root| root & VALUE == 0);
-        roots.map(|&root| self.depth_of(root as usize)).max().unwrap_or(0)
-    }
-
-    fn depth_of(&self, node: usize) -> u32 {
-        let TrieNode { children, first_child, .. } = self.nodes[node];
-        let children =
-            (first_child..first_child + children.count_ones()).map(|child| child as usize);
-        1 + children.map(|child| self.depth_of(child)).max().unwrap_or(0)
+        self.depth
     }
 
     /// Returns the bytes of memory that the trie takes.
