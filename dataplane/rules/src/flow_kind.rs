@@ -37,6 +37,11 @@ impl FlowKind {
         Some(Self(first + protocol))
     }
 
+    /// Returns the kind's number, below the number of all kinds.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
     /// Returns all kinds.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..Self::COUNT).map(Self)

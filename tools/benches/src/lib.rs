@@ -12,11 +12,12 @@
 //! default. The memory's own speed is the last subject: random cache lines in bursts, and lines in
 //! order.
 //!
-//! `cargo bench -p weir-benches` runs three programs. `index`, with criterion, and `index_table`,
+//! `cargo bench -p weir-benches` runs four programs. `index`, with criterion, and `index_table`,
 //! which alternates the subjects every few milliseconds, prints one table of ratios and writes it
 //! to `target/bench/index.json`, take their points from `WEIR_BENCH_POINTS`, see
 //! [`point::from_environment`]. `workers` is about no table: it sets two workers beside one of them
-//! alone.
+//! alone. `rules` compares the rules with other searches for the first that fits: `rte_acl`, the
+//! tables of Quick NAT, a plain list.
 
 pub mod flow;
 pub mod hashbrown_table;
@@ -25,6 +26,7 @@ pub mod memory;
 pub mod point;
 pub mod population;
 pub mod rte_hash;
+pub mod rules;
 pub mod subject;
 pub mod weir_table;
 
