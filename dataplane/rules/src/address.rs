@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 /// An IPv4 address (`u32`) or an IPv6 address (`u128`).
-pub trait Address: Copy + Ord + Hash + Debug + Default {
+pub trait IpAddress: Copy + Ord + Hash + Debug + Default {
     const BITS: u32;
 
     /// Returns `count` bits, at most 16, of which bit `at`, below [`BITS`](Self::BITS), is the
@@ -19,7 +19,7 @@ pub trait Address: Copy + Ord + Hash + Debug + Default {
     fn network(self, len: u8) -> Self;
 }
 
-impl Address for u32 {
+impl IpAddress for u32 {
     const BITS: u32 = u32::BITS;
 
     #[inline(always)]
@@ -37,7 +37,7 @@ impl Address for u32 {
     }
 }
 
-impl Address for u128 {
+impl IpAddress for u128 {
     const BITS: u32 = u128::BITS;
 
     #[inline(always)]
@@ -62,7 +62,7 @@ pub struct Prefix<A> {
     len: u8,
 }
 
-impl<A: Address> Prefix<A> {
+impl<A: IpAddress> Prefix<A> {
     /// Returns the prefix of the first `len` bits of an address.
     ///
     /// # Panics
@@ -107,7 +107,7 @@ impl<A: Address> Prefix<A> {
 mod tests {
     use super::*;
 
-    fn check<A: Address>(one: A, bit: impl Fn(u32) -> A, differ: impl Fn(A, A) -> A) {
+    fn check<A: IpAddress>(one: A, bit: impl Fn(u32) -> A, differ: impl Fn(A, A) -> A) {
         for len in 0..=A::BITS as u8 {
             let prefix = Prefix::new(one, len);
             assert!(prefix.contains(one) && Prefix::all().covers(&prefix));

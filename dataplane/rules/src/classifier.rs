@@ -1,8 +1,8 @@
 //! Hot. The compiled rules.
 
-use crate::address::Address;
+use crate::address::IpAddress;
 use crate::doors::{ByDoor, TooManyFilters, address_lists, port_lists};
-use crate::filter::{Filter, Question};
+use crate::filter::{Question, RuleFilter};
 use crate::lists::{FilterLists, ListMaker, ListStart};
 use crate::ports::PortLists;
 use crate::trie::{PrefixTrie, TrieWalk};
@@ -41,12 +41,12 @@ pub struct Bound {
     pub steps: usize,
 }
 
-impl<A: Address> Classifier<A> {
+impl<A: IpAddress> Classifier<A> {
     /// Compiles filters, in any order.
     ///
     /// # Errors
     /// [`TooManyFilters`], if too many have the same addresses and ports.
-    pub fn new(filters: &[Filter<A>]) -> Result<Self, TooManyFilters> {
+    pub fn new(filters: &[RuleFilter<A>]) -> Result<Self, TooManyFilters> {
         let mut maker = ListMaker::new();
         let doors = ByDoor::new(filters);
         let remote = address_lists(doors.remote, &mut maker, "remote address", |f| &mut f.remote)?;

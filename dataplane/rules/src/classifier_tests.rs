@@ -59,11 +59,11 @@ fn filters_of_all_outer_prefixes_are_compared() {
     let address = 0xffff_ffff_ffff_ffff_ffff_ffff_ffff_ffff_u128;
     let kind = FlowKind::new(FlowOrigin::Home, 6).unwrap();
     // The longest prefix decides last, so all filters are compared.
-    let filters: Vec<Filter<u128>> = (1..=60)
-        .map(|len| Filter {
+    let filters: Vec<RuleFilter<u128>> = (1..=60)
+        .map(|len| RuleFilter {
             remote: Prefix::new(address, len),
             remote_ports: PortRange { first: u16::from(len), last: u16::from(len) },
-            ..Filter::all(u32::from(len))
+            ..RuleFilter::all(u32::from(len))
         })
         .collect();
     let classifier = Classifier::new(&filters).unwrap();
@@ -79,13 +79,13 @@ fn filters_of_all_outer_prefixes_are_compared() {
 fn filters_that_agree_on_all_addresses_and_ports_are_refused_with_their_rules() {
     // Pairs of groups, none of which is in another one.
     let pairs = (0..16_u16).flat_map(|one| (0..one).map(move |other| 1 << one | 1 << other));
-    let alike = pairs.zip(0..).map(|(groups, rule)| Filter {
+    let alike = pairs.zip(0..).map(|(groups, rule)| RuleFilter {
         groups,
         local: Prefix::new(0x0ac8_0000 + rule, 32),
         remote: Prefix::new(0xc633_6400_u32, 24),
-        ..Filter::all(rule)
+        ..RuleFilter::all(rule)
     });
-    let mut filters: Vec<Filter<u32>> = alike.collect();
+    let mut filters: Vec<RuleFilter<u32>> = alike.collect();
     // The homes differ, so they are found through these.
     assert!(Classifier::new(&filters).is_ok());
     filters.iter_mut().for_each(|filter| filter.local = Prefix::new(0x0ac8_0000, 32));
@@ -96,11 +96,11 @@ fn filters_that_agree_on_all_addresses_and_ports_are_refused_with_their_rules() 
 
 #[test]
 fn a_set_of_prefixes_shares_one_list() {
-    let blocked = |number: u32| Filter {
+    let blocked = |number: u32| RuleFilter {
         remote: Prefix::new(number.wrapping_mul(0x9e37_79b9), 32),
-        ..Filter::all(7)
+        ..RuleFilter::all(7)
     };
-    let filters: Vec<Filter<u32>> = (0..10_000).map(blocked).collect();
+    let filters: Vec<RuleFilter<u32>> = (0..10_000).map(blocked).collect();
     let classifier = Classifier::new(&filters).unwrap();
     assert_eq!(classifier.lists.bytes(), 2 * 32);
     assert_eq!(classifier.bound().comparisons, 1);

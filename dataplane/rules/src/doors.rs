@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::address::{Address, Prefix};
-use crate::filter::{Filter, PortRange};
+use crate::address::{IpAddress, Prefix};
+use crate::filter::{PortRange, RuleFilter};
 use crate::lists::{EMPTY, ListMaker, ListStart, sort_and_thin};
 use crate::ports::{PORTS, PortLists};
 use crate::trie::PrefixTrie;
@@ -32,7 +32,7 @@ pub struct TooManyFilters {
 }
 
 impl TooManyFilters {
-    fn new<A>(place: String, count: usize, filters: &[Filter<A>]) -> Self {
+    fn new<A>(place: String, count: usize, filters: &[RuleFilter<A>]) -> Self {
         let mut rules: Vec<u32> = filters.iter().map(|filter| filter.rule).collect();
         rules.dedup();
         Self { place, count, rules }
@@ -42,10 +42,10 @@ impl TooManyFilters {
 /// Filters, by the door that each goes through.
 #[derive(Debug, Default)]
 pub(crate) struct ByDoor<A> {
-    pub(crate) remote: Vec<Filter<A>>,
-    pub(crate) local: Vec<Filter<A>>,
-    pub(crate) remote_port: Vec<Filter<A>>,
-    pub(crate) local_port: Vec<Filter<A>>,
+    pub(crate) remote: Vec<RuleFilter<A>>,
+    pub(crate) local: Vec<RuleFilter<A>>,
+    pub(crate) remote_port: Vec<RuleFilter<A>>,
+    pub(crate) local_port: Vec<RuleFilter<A>>,
 }
 
 /// How many filters share what each of them looks at.
@@ -62,9 +62,9 @@ fn count<K: Eq + std::hash::Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, u
     counts
 }
 
-impl<A: Address> ByDoor<A> {
+impl<A: IpAddress> ByDoor<A> {
     /// Sends each filter through the door at which it meets the fewest others.
-    pub(crate) fn new(filters: &[Filter<A>]) -> Self {
+    pub(crate) fn new(filters: &[RuleFilter<A>]) -> Self {
         let crowds = Crowds {
             remote: count(filters.iter().map(|filter| filter.remote)),
             local: count(filters.iter().map(|filter| filter.local)),
@@ -106,19 +106,19 @@ pub(crate) struct AddressLists {
 struct OuterPrefix<A> {
     prefix: Prefix<A>,
     /// All filters of its addresses, if they may be copied.
-    copied: Option<Vec<Filter<A>>>,
+    copied: Option<Vec<RuleFilter<A>>>,
     list: ListStart,
     compared: usize,
 }
 
 /// Makes the lists of one door for addresses. `prefix_mut` returns what the door decides.
-pub(crate) fn address_lists<A: Address>(
-    filters: Vec<Filter<A>>,
+pub(crate) fn address_lists<A: IpAddress>(
+    filters: Vec<RuleFilter<A>>,
     maker: &mut ListMaker<A>,
     door: &str,
-    prefix_mut: impl Fn(&mut Filter<A>) -> &mut Prefix<A>,
+    prefix_mut: impl Fn(&mut RuleFilter<A>) -> &mut Prefix<A>,
 ) -> Result<AddressLists, TooManyFilters> {
-    let mut by_prefix: Vec<(Prefix<A>, Filter<A>)> = filters
+    let mut by_prefix: Vec<(Prefix<A>, RuleFilter<A>)> = filters
         .into_iter()
         .map(|mut filter| {
             let prefix = std::mem::replace(prefix_mut(&mut filter), Prefix::all());
@@ -132,7 +132,7 @@ pub(crate) fn address_lists<A: Address>(
     for group in by_prefix.chunk_by(|a, b| a.0 == b.0) {
         let prefix = group[0].0;
         outers.retain(|outer| outer.prefix.covers(&prefix));
-        let mut filters: Vec<Filter<A>> = group.iter().map(|&(_, filter)| filter).collect();
+        let mut filters: Vec<RuleFilter<A>> = group.iter().map(|&(_, filter)| filter).collect();
         let place = || format!("the {door} {:x?}/{}", prefix.address(), prefix.bits());
         let (mut linked, mut compared) = (EMPTY, 0);
         match outers.last() {
@@ -159,11 +159,11 @@ pub(crate) fn address_lists<A: Address>(
 
 /// Makes the lists of one door for ports. `ports_mut` returns what the door decides. Returns the
 /// most filters that are compared for one port, too.
-pub(crate) fn port_lists<A: Address>(
-    filters: &[Filter<A>],
+pub(crate) fn port_lists<A: IpAddress>(
+    filters: &[RuleFilter<A>],
     maker: &mut ListMaker<A>,
     door: &str,
-    ports_mut: impl Fn(&mut Filter<A>) -> &mut PortRange,
+    ports_mut: impl Fn(&mut RuleFilter<A>) -> &mut PortRange,
 ) -> Result<(PortLists, usize), TooManyFilters> {
     // Where filters begin and end, by port.
     let mut changes: Vec<(usize, bool, usize)> = Vec::new();
@@ -192,7 +192,7 @@ pub(crate) fn port_lists<A: Address>(
             changes = rest;
         }
         let end = changes.first().map_or(PORTS, |&(at, ..)| at);
-        let mut list: Vec<Filter<A>> = active.iter().map(|&number| widened[number]).collect();
+        let mut list: Vec<RuleFilter<A>> = active.iter().map(|&number| widened[number]).collect();
         if list.len() <= THINNED_MAX {
             sort_and_thin(&mut list);
         }

@@ -1,6 +1,6 @@
 //! What a rule looks at in a flow, and the plain search that defines which rule decides.
 
-use crate::address::{Address, Prefix};
+use crate::address::{IpAddress, Prefix};
 use crate::flow_kind::{FlowKind, FlowKinds};
 
 /// Ports, inclusive.
@@ -37,8 +37,8 @@ pub struct Question<A> {
 
 /// The flows that a rule, or a part of it, is about: all fields fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Filter<A> {
-    /// Number of the rule. Of those that fit a flow the lowest decides.
+pub struct RuleFilter<A> {
+    /// Number of the rule. The lowest number that fits a flow decides.
     pub rule: u32,
     pub kinds: FlowKinds,
     /// The homes' groups, bit by bit.
@@ -49,7 +49,7 @@ pub struct Filter<A> {
     pub remote_ports: PortRange,
 }
 
-impl<A: Address> Filter<A> {
+impl<A: IpAddress> RuleFilter<A> {
     /// Returns the filter that fits all flows.
     pub fn all(rule: u32) -> Self {
         Self {
@@ -85,6 +85,6 @@ impl<A: Address> Filter<A> {
 
 /// Returns the lowest rule number of the filters that fit, by looking at all of them: the
 /// definition that [`Classifier::find`](crate::Classifier::find) keeps.
-pub fn first_match<A: Address>(filters: &[Filter<A>], question: &Question<A>) -> Option<u32> {
+pub fn first_match<A: IpAddress>(filters: &[RuleFilter<A>], question: &Question<A>) -> Option<u32> {
     filters.iter().filter(|filter| filter.fits(question)).map(|filter| filter.rule).min()
 }

@@ -1,6 +1,6 @@
 //! Where a flow comes from, and its protocol.
 
-/// Who begins a flow.
+/// The side that begins a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowOrigin {
     Home,

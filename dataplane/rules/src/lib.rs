@@ -1,9 +1,9 @@
 //! Ordered rules about new flows. The first rule that fits a flow decides on it, and it is found in
 //! a time that does not grow with their number.
 //!
-//! A rule is one or more [`Filter`]s: a set of prefixes makes a filter of each prefix. Each filter
-//! goes through one door, the one that the fewest others share; a question asks all doors, and the
-//! lowest rule number wins.
+//! A rule is one or more [`RuleFilter`]s: a set of prefixes makes a filter of each prefix. Each
+//! filter goes through one door, the one that the fewest others share; a question asks all doors,
+//! and the lowest rule number wins.
 //!
 //! ```text
 //!   remote address -> longest prefix -> list      block lists, redirects
@@ -35,9 +35,9 @@ mod ports;
 pub mod shapes;
 mod trie;
 
-pub use address::{Address, Prefix};
+pub use address::{IpAddress, Prefix};
 pub use classifier::{Bound, Classifier, NO_RULE, TOGETHER};
 pub use doors::TooManyFilters;
-pub use filter::{Filter, PortRange, Question, first_match};
+pub use filter::{PortRange, Question, RuleFilter, first_match};
 pub use flow_kind::{FlowKind, FlowKinds, FlowOrigin};
 pub use trie::PrefixTrie;

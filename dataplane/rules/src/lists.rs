@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::address::Address;
-use crate::filter::{Filter, Question};
+use crate::address::IpAddress;
+use crate::filter::{Question, RuleFilter};
 use crate::packed::PackedFilter;
 
 /// A list of a [`FilterLists`]: where it begins.
@@ -18,7 +18,7 @@ pub(crate) struct FilterLists<A> {
     filters: Vec<PackedFilter<A>>,
 }
 
-impl<A: Address> FilterLists<A> {
+impl<A: IpAddress> FilterLists<A> {
     /// Prefetches the first filters of a list.
     #[inline(always)]
     pub(crate) fn prefetch(&self, list: ListStart) {
@@ -69,7 +69,7 @@ pub(crate) struct ListMaker<A> {
     known: HashMap<Box<[PackedFilter<A>]>, ListStart>,
 }
 
-impl<A: Address> ListMaker<A> {
+impl<A: IpAddress> ListMaker<A> {
     pub(crate) fn new() -> Self {
         let mut end = PackedFilter::none();
         end.flags = PackedFilter::<A>::LAST;
@@ -78,7 +78,7 @@ impl<A: Address> ListMaker<A> {
 
     /// Stores a list of filters, which are sorted by rule number, and behind them those of another
     /// list. Returns where it begins.
-    pub(crate) fn add(&mut self, filters: &[Filter<A>], linked: ListStart) -> ListStart {
+    pub(crate) fn add(&mut self, filters: &[RuleFilter<A>], linked: ListStart) -> ListStart {
         let link = (linked != EMPTY).then(|| PackedFilter::link(linked));
         let own = filters.iter().map(PackedFilter::new);
         let mut list: Box<[PackedFilter<A>]> = link.into_iter().chain(own).collect();
@@ -101,9 +101,9 @@ impl<A: Address> ListMaker<A> {
 }
 
 /// Sorts filters by rule number, and removes each that an earlier one covers: it never decides.
-pub(crate) fn sort_and_thin<A: Address>(filters: &mut Vec<Filter<A>>) {
+pub(crate) fn sort_and_thin<A: IpAddress>(filters: &mut Vec<RuleFilter<A>>) {
     filters.sort_by_key(|filter| filter.rule);
-    let mut kept: Vec<Filter<A>> = Vec::with_capacity(filters.len());
+    let mut kept: Vec<RuleFilter<A>> = Vec::with_capacity(filters.len());
     for filter in filters.iter() {
         if !kept.iter().any(|earlier| earlier.covers(filter)) {
             kept.push(*filter);

@@ -1,7 +1,7 @@
 //! Hot. A filter as it lies in a list.
 
-use crate::address::{Address, Prefix};
-use crate::filter::{Filter, PortRange, Question};
+use crate::address::{IpAddress, Prefix};
+use crate::filter::{PortRange, Question, RuleFilter};
 use crate::flow_kind::FlowKinds;
 
 /// A filter: 32 bytes for IPv4, of which two fill a cache line, 64 for IPv6.
@@ -22,13 +22,13 @@ pub(crate) struct PackedFilter<A> {
 
 const _: () = assert!(size_of::<PackedFilter<u32>>() == 32);
 
-impl<A: Address> PackedFilter<A> {
+impl<A: IpAddress> PackedFilter<A> {
     /// No filter follows in this list.
     pub(crate) const LAST: u8 = 1;
     /// Not a filter: another list is to be searched, too.
     pub(crate) const LINK: u8 = 2;
 
-    pub(crate) fn new(filter: &Filter<A>) -> Self {
+    pub(crate) fn new(filter: &RuleFilter<A>) -> Self {
         Self {
             rule: filter.rule,
             kinds: filter.kinds,
@@ -48,7 +48,7 @@ impl<A: Address> PackedFilter<A> {
 
     /// Returns a filter that fits nothing.
     pub(crate) fn none() -> Self {
-        Self { kinds: FlowKinds::NONE, ..Self::new(&Filter::all(u32::MAX)) }
+        Self { kinds: FlowKinds::NONE, ..Self::new(&RuleFilter::all(u32::MAX)) }
     }
 
     #[inline(always)]

@@ -3,8 +3,8 @@
 
 use fastrand::Rng;
 
-use crate::address::{Address, Prefix};
-use crate::filter::{Filter, PortRange, Question};
+use crate::address::{IpAddress, Prefix};
+use crate::filter::{PortRange, Question, RuleFilter};
 use crate::flow_kind::{FlowKind, FlowKinds};
 
 /// How the rules of a list are drawn.
@@ -38,7 +38,7 @@ impl RuleShape {
 }
 
 /// An address of the shapes: IPv4 and IPv6 addresses of random bits below a common prefix.
-pub trait ShapeAddress: Address {
+pub trait ShapeAddress: IpAddress {
     /// Returns an address of the homes' networks.
     fn home(rng: &mut Rng) -> Self;
     /// Returns an address of the internet.
@@ -90,10 +90,10 @@ impl ShapeAddress for u128 {
 const SERVICES: [u16; 12] = [20, 22, 25, 53, 80, 110, 123, 137, 443, 445, 465, 3389];
 
 /// Returns `count` filters, or one more, each a rule of its own, from rule 0 on.
-pub fn filters<A: ShapeAddress>(shape: RuleShape, count: u32, rng: &mut Rng) -> Vec<Filter<A>> {
-    let mut drawn: Vec<Filter<A>> = Vec::with_capacity(count as usize + 1);
+pub fn filters<A: ShapeAddress>(shape: RuleShape, count: u32, rng: &mut Rng) -> Vec<RuleFilter<A>> {
+    let mut drawn: Vec<RuleFilter<A>> = Vec::with_capacity(count as usize + 1);
     for rule in 0..count {
-        let mut filter = Filter { kinds: kinds(rng), ..Filter::all(rule) };
+        let mut filter = RuleFilter { kinds: kinds(rng), ..RuleFilter::all(rule) };
         match shape {
             RuleShape::Provider => provider(&mut filter, rule, rng),
             RuleShape::AccessLists => {
@@ -129,20 +129,20 @@ pub fn filters<A: ShapeAddress>(shape: RuleShape, count: u32, rng: &mut Rng) -> 
             }
             RuleShape::Duplicates => match rule < 8 {
                 true => provider(&mut filter, rule, rng),
-                false => filter = Filter { rule, ..drawn[rng.usize(0..8)] },
+                false => filter = RuleFilter { rule, ..drawn[rng.usize(0..8)] },
             },
         }
         drawn.push(filter);
     }
     if shape == RuleShape::Provider {
-        drawn.push(Filter::all(count));
+        drawn.push(RuleFilter::all(count));
     }
     drawn
 }
 
 /// Seven of ten rules are about remotes, nearly three about homes, and at most some hundreds about
 /// services.
-fn provider<A: ShapeAddress>(filter: &mut Filter<A>, rule: u32, rng: &mut Rng) {
+fn provider<A: ShapeAddress>(filter: &mut RuleFilter<A>, rule: u32, rng: &mut Rng) {
     match rng.u32(0..1000) {
         0..700 => filter.remote = Prefix::new(A::remote(rng), A::len_like(rng.u8(22..=32))),
         700..990 => {
@@ -192,7 +192,7 @@ fn ports(rng: &mut Rng) -> PortRange {
 }
 
 /// Returns a question: mostly of a flow that a filter fits, or that lies just outside of it.
-pub fn question<A: ShapeAddress>(filters: &[Filter<A>], rng: &mut Rng) -> Question<A> {
+pub fn question<A: ShapeAddress>(filters: &[RuleFilter<A>], rng: &mut Rng) -> Question<A> {
     let kinds: Vec<FlowKind> = FlowKind::all().collect();
     let mut question = Question {
         kind: kinds[rng.usize(0..kinds.len())],

@@ -1,6 +1,6 @@
 //! Hot. Longest-prefix look-up: a poptrie.
 
-use crate::address::{Address, Prefix};
+use crate::address::{IpAddress, Prefix};
 
 /// Bits that choose a root, and bits that a node decides on.
 const ROOT_BITS: u32 = 16;
@@ -51,7 +51,7 @@ impl PrefixTrie {
     ///
     /// # Panics
     /// If a value is not below [`VALUES`](Self::VALUES).
-    pub fn new<A: Address>(mut entries: Vec<(Prefix<A>, u32)>, other: u32) -> Self {
+    pub fn new<A: IpAddress>(mut entries: Vec<(Prefix<A>, u32)>, other: u32) -> Self {
         let is_value = |&value: &u32| value < Self::VALUES;
         assert!(is_value(&other) && entries.iter().all(|(_, value)| is_value(value)));
         entries.sort_unstable_by_key(|&(prefix, _)| prefix);
@@ -87,7 +87,7 @@ impl PrefixTrie {
     }
 
     /// Fills the node that decides on the bits from `depth` on.
-    fn fill<A: Address>(&mut self, node: usize, entries: Entries<'_, A>, depth: u32, other: u32) {
+    fn fill<A: IpAddress>(&mut self, node: usize, entries: Entries<'_, A>, depth: u32, other: u32) {
         let end = depth + STRIDE;
         self.depth = self.depth.max((end - ROOT_BITS) / STRIDE);
         let mut values = [other; SLOTS];
@@ -122,13 +122,13 @@ impl PrefixTrie {
 
     /// Step 1 of a burst of look-ups: prefetches the root of an address.
     #[inline(always)]
-    pub fn prefetch<A: Address>(&self, address: A) {
+    pub fn prefetch<A: IpAddress>(&self, address: A) {
         weir_flow::prefetch(&self.roots, self.root(address));
     }
 
     /// Step 2: begins the walk of an address.
     #[inline(always)]
-    pub(crate) fn begin<A: Address>(&self, address: A) -> TrieWalk {
+    pub(crate) fn begin<A: IpAddress>(&self, address: A) -> TrieWalk {
         let root = self.roots[self.root(address)];
         if root & VALUE == 0 {
             weir_flow::prefetch(&self.nodes, root as usize);
@@ -139,7 +139,7 @@ impl PrefixTrie {
     /// Steps 3 to 2 + [`depth`](Self::depth): goes from the node that decides on the bits from
     /// `depth` on to the next one, if the walk has come to one.
     #[inline(always)]
-    pub(crate) fn step<A: Address>(&self, walk: TrieWalk, address: A, depth: u32) -> TrieWalk {
+    pub(crate) fn step<A: IpAddress>(&self, walk: TrieWalk, address: A, depth: u32) -> TrieWalk {
         if walk.0 & (VALUE | PLACE) != 0 {
             return walk;
         }
@@ -169,7 +169,7 @@ impl PrefixTrie {
 
     /// Returns the value of the longest prefix that the address is in.
     #[inline]
-    pub fn find<A: Address>(&self, address: A) -> u32 {
+    pub fn find<A: IpAddress>(&self, address: A) -> u32 {
         let mut walk = self.begin(address);
         for depth in self.depths() {
             walk = self.step(walk, address, depth);
@@ -185,7 +185,7 @@ impl PrefixTrie {
 
     /// Returns the number of the address's root: there is one, or one for each 16 bits.
     #[inline(always)]
-    fn root<A: Address>(&self, address: A) -> usize {
+    fn root<A: IpAddress>(&self, address: A) -> usize {
         address.bits(0, ROOT_BITS) & (self.roots.len() - 1)
     }
 
@@ -201,19 +201,19 @@ impl PrefixTrie {
 }
 
 /// Whether a prefix is no longer than `end` bits.
-fn is_within<A: Address>(prefix: &Prefix<A>, end: u32) -> bool {
+fn is_within<A: IpAddress>(prefix: &Prefix<A>, end: u32) -> bool {
     u32::from(prefix.bits()) <= end
 }
 
 /// Returns the entries longer than `end` bits of those that have their first `end` bits in common:
 /// the others are among the first, since they end here.
-fn deeper<'a, A: Address>(entries: Entries<'a, A>, end: u32) -> Entries<'a, A> {
+fn deeper<'a, A: IpAddress>(entries: Entries<'a, A>, end: u32) -> Entries<'a, A> {
     let ended = entries.iter().take_while(|(prefix, _)| is_within(prefix, end)).count();
     &entries[ended..]
 }
 
 /// Returns the slots of `count` bits from `depth` on that a prefix, at most that long, fills.
-fn slots<A: Address>(prefix: &Prefix<A>, depth: u32, count: u32) -> std::ops::Range<usize> {
+fn slots<A: IpAddress>(prefix: &Prefix<A>, depth: u32, count: u32) -> std::ops::Range<usize> {
     let first = prefix.address().bits(depth, count);
     first..first + (1 << (depth + count - u32::from(prefix.bits())))
 }
@@ -223,12 +223,12 @@ mod tests {
     use super::*;
 
     /// Returns the value of the longest prefix, by looking at all.
-    fn longest<A: Address>(entries: Entries<'_, A>, address: A) -> Option<u32> {
+    fn longest<A: IpAddress>(entries: Entries<'_, A>, address: A) -> Option<u32> {
         let found = entries.iter().filter(|(prefix, _)| prefix.contains(address));
         found.max_by_key(|(prefix, _)| prefix.bits()).map(|&(_, value)| value)
     }
 
-    fn check<A: Address>(random: impl Fn(&mut fastrand::Rng) -> A, near: impl Fn(A, u128) -> A) {
+    fn check<A: IpAddress>(random: impl Fn(&mut fastrand::Rng) -> A, near: impl Fn(A, u128) -> A) {
         for seed in 0..200 {
             let rng = &mut fastrand::Rng::with_seed(seed);
             let mut entries: Vec<(Prefix<A>, u32)> = Vec::new();

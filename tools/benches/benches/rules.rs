@@ -15,7 +15,7 @@ use weir_benches::rules::rte_acl::RteAcl;
 use weir_benches::rules::{LinearList, RuleTable, check};
 use weir_rules::shapes::{RuleShape, filters, question};
 use weir_rules::{
-    Classifier, Filter, FlowKind, FlowKinds, FlowOrigin, PortRange, Prefix, Question, TOGETHER,
+    Classifier, FlowKind, FlowKinds, FlowOrigin, PortRange, Prefix, Question, RuleFilter, TOGETHER,
 };
 
 /// Questions of a turn, as many as keep the caches as a worker's first packets would.
@@ -62,7 +62,7 @@ fn main() {
     }
 }
 
-fn compile(filters: &[Filter<u32>]) -> Box<dyn RuleTable> {
+fn compile(filters: &[RuleFilter<u32>]) -> Box<dyn RuleTable> {
     Box::new(Classifier::new(filters).expect("the rules compile"))
 }
 
@@ -73,7 +73,7 @@ fn subject(name: &'static str, build: impl FnOnce() -> Box<dyn RuleTable>) -> Su
 }
 
 /// Rules of an ISP, of one kind or of all, and of all groups: what `rte_acl` can hold.
-fn provider(count: u32) -> Vec<Filter<u32>> {
+fn provider(count: u32) -> Vec<RuleFilter<u32>> {
     let rng = &mut Rng::with_seed(u64::from(count));
     let mut filters = filters(RuleShape::Provider, count, rng);
     for filter in &mut filters {
@@ -90,7 +90,7 @@ fn provider(count: u32) -> Vec<Filter<u32>> {
 
 /// Rules of one prefix, of any length, and one port, as Quick NAT has them: the longest prefix
 /// comes first, and destinations before sources.
-fn prefixes_and_ports(count: u32) -> Vec<Filter<u32>> {
+fn prefixes_and_ports(count: u32) -> Vec<RuleFilter<u32>> {
     let rng = &mut Rng::with_seed(u64::from(count));
     let mut drawn: Vec<(bool, Prefix<u32>, u16)> = (0..count)
         .map(|_| {
@@ -104,15 +104,17 @@ fn prefixes_and_ports(count: u32) -> Vec<Filter<u32>> {
     let numbered = drawn.into_iter().zip(0..);
     numbered
         .map(|((is_source, prefix, port), rule)| {
-            let mut filter =
-                Filter { remote_ports: PortRange { first: port, last: port }, ..Filter::all(rule) };
+            let mut filter = RuleFilter {
+                remote_ports: PortRange { first: port, last: port },
+                ..RuleFilter::all(rule)
+            };
             *(if is_source { &mut filter.local } else { &mut filter.remote }) = prefix;
             filter
         })
         .collect()
 }
 
-fn measure(title: &str, filters: &[Filter<u32>], mut subjects: Vec<Subject>, rounds: usize) {
+fn measure(title: &str, filters: &[RuleFilter<u32>], mut subjects: Vec<Subject>, rounds: usize) {
     let rng = &mut Rng::with_seed(7);
     let kind = FlowKind::new(FlowOrigin::Home, 6).expect("TCP is a kind");
     let questions: Vec<Question<u32>> = (0..QUESTIONS)

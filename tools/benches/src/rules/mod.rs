@@ -3,7 +3,7 @@
 pub mod quick_nat;
 pub mod rte_acl;
 
-use weir_rules::{Classifier, Filter, NO_RULE, Question, TOGETHER, first_match};
+use weir_rules::{Classifier, NO_RULE, Question, RuleFilter, TOGETHER, first_match};
 
 /// A compiled list of rules that answers bursts of questions.
 pub trait RuleTable {
@@ -29,7 +29,7 @@ impl RuleTable for Classifier<u32> {
 
 /// Looks at one rule after the other.
 #[derive(Debug)]
-pub struct LinearList(pub Vec<Filter<u32>>);
+pub struct LinearList(pub Vec<RuleFilter<u32>>);
 
 impl RuleTable for LinearList {
     fn find(&mut self, questions: &[Question<u32>], found: &mut [u32]) {
@@ -52,7 +52,7 @@ impl RuleTable for LinearList {
 pub fn check(
     table: &mut dyn RuleTable,
     name: &str,
-    filters: &[Filter<u32>],
+    filters: &[RuleFilter<u32>],
     questions: &[Question<u32>],
 ) {
     for questions in questions.chunks(TOGETHER) {

@@ -7,7 +7,7 @@
 //! sources. The tables are written as weir's would be: at most 0.75 entries for each chain, bursts
 //! of questions whose first lines are prefetched.
 
-use weir_rules::{Address, Filter, NO_RULE, PortRange, Question, TOGETHER};
+use weir_rules::{IpAddress, NO_RULE, PortRange, Question, RuleFilter, TOGETHER};
 
 use crate::rules::RuleTable;
 
@@ -83,7 +83,7 @@ impl QuickNat {
     ///
     /// # Panics
     /// If a filter is of another kind.
-    pub fn new(filters: &[Filter<u32>]) -> Self {
+    pub fn new(filters: &[RuleFilter<u32>]) -> Self {
         let mut by_length = [const { Vec::new() }; 66];
         for filter in filters {
             let PortRange { first, last } = filter.remote_ports;

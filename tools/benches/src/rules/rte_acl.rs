@@ -1,11 +1,11 @@
-//! DPDK's `rte_acl`. A filter is of one kind or of all, since an octet that is compared under a mask
-//! has no other sets, and of all groups.
+//! DPDK's `rte_acl`. A filter is of one kind or of all, since an octet that is compared under a
+//! mask has no other sets, and of all groups.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
-use weir_rules::{Filter, FlowKind, FlowKinds, NO_RULE, Question, TOGETHER};
+use weir_rules::{FlowKind, FlowKinds, NO_RULE, Question, RuleFilter, TOGETHER};
 
 use crate::rules::RuleTable;
 
@@ -77,7 +77,7 @@ impl RteAcl {
     ///
     /// # Panics
     /// If a filter is of some kinds or of some groups.
-    pub fn new(filters: &[Filter<u32>]) -> Result<Self, c_int> {
+    pub fn new(filters: &[RuleFilter<u32>]) -> Result<Self, c_int> {
         let filters: Vec<AclFilter> = filters
             .iter()
             .map(|filter| {
