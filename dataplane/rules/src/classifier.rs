@@ -66,6 +66,9 @@ impl<A: IpAddress> Classifier<A> {
     /// Answers questions, at most [`TOGETHER`], as [`find`](Self::find) does, into as many places;
     /// [`NO_RULE`]: no rule fits. The steps of all questions interleave, so that none waits for its
     /// cache lines.
+    ///
+    /// # Panics
+    /// If there are more questions.
     #[inline(never)]
     pub fn find_all(&self, questions: &[Question<A>], found: &mut [u32]) {
         let mut walks = [QuestionWalk::default(); TOGETHER];

@@ -40,7 +40,7 @@ impl TooManyFilters {
 }
 
 /// Filters, by the door that each goes through.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ByDoor<A> {
     pub(crate) remote: Vec<RuleFilter<A>>,
     pub(crate) local: Vec<RuleFilter<A>>,

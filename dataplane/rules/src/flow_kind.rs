@@ -61,10 +61,6 @@ impl FlowKinds {
         self.0 >> kind.0 & 1 != 0
     }
 
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
     /// Whether all kinds of the other set are in this one.
     pub fn covers(self, other: Self) -> bool {
         other.0 & !self.0 == 0
