@@ -7,6 +7,7 @@ const HEADROOM: usize = 128;
 const BYTES: usize = 2048;
 
 #[derive(Debug)]
+#[repr(align(64))]
 struct Buffer {
     start: u16,
     len: u16,

@@ -21,6 +21,7 @@
 //! rounds (21).
 
 mod core_thread;
+#[path = "../../../../cluster/replication/benches/replication/frame.rs"]
 mod frame;
 mod node;
 mod source;
