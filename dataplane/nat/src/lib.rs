@@ -54,6 +54,7 @@ mod outbound;
 mod packet;
 mod ports;
 mod replication;
+mod rules;
 mod sessions;
 mod shards;
 mod subscribers;
@@ -96,6 +97,7 @@ pub use replication::change::{Applied, BODY_MAX, ChangeKind, LaneChange, SlotCha
 pub use replication::change_body::body_without_images;
 pub use replication::commit::{Batch, Dependency};
 pub use replication::facet::{Replica, ReplicaMut};
+pub use rules::ActiveRules;
 pub use sessions::checksum_deltas::ChecksumDeltas;
 pub use sessions::timeouts::Timeouts;
 pub use subscribers::subscriber::SUBSCRIBERS_TOTAL_MAX;

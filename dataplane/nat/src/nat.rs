@@ -18,6 +18,7 @@ use crate::ports::shard_capacity::{
 use crate::replication::commit::Commits;
 use crate::replication::journal::Journal;
 use crate::replication::lane::{Lanes, slab_of};
+use crate::rules::ActiveRules;
 use crate::sessions::mapping::Mapping;
 use crate::sessions::session::{FurtherSession, SessionKey};
 use crate::sessions::timeouts::Timeouts;
@@ -74,6 +75,7 @@ pub(crate) struct NatTotals {
 /// shards that are added.
 pub struct Nat {
     pub(crate) policy: Policy,
+    pub(crate) rules: Box<ActiveRules>,
     pub(crate) shards: ShardTable,
     pub(crate) homes: AddressRanges,
     pub(crate) public: AddressRanges,
@@ -154,6 +156,7 @@ impl Nat {
                     && config.session_log == SessionLog::None,
                 session_log: config.session_log,
             },
+            rules: Box::new(ActiveRules::none()),
             shards: ShardTable::new(&config),
             homes: home_addresses(&config.subscribers),
             public: public_addresses(&config.shards),

@@ -31,6 +31,7 @@ mod flow_kind;
 mod lists;
 mod packed;
 mod ports;
+mod rule_set;
 #[cfg(any(test, feature = "shapes"))]
 pub mod shapes;
 mod trie;
@@ -40,4 +41,5 @@ pub use classifier::{Bound, Classifier, NO_RULE, TOGETHER};
 pub use doors::TooManyFilters;
 pub use filter::{PortRange, Question, RuleFilter, first_match};
 pub use flow_kind::{FlowKind, FlowKinds, FlowOrigin};
+pub use rule_set::{DecidingRule, GROUPS, RuleAction, RuleSet};
 pub use trie::PrefixTrie;

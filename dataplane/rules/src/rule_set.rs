@@ -1,0 +1,154 @@
+//! The operator's rules as the data path asks them: the classifier, what each rule does, and the
+//! groups of homes.
+
+use crate::address::Prefix;
+use crate::classifier::{Bound, Classifier, NO_RULE};
+use crate::doors::TooManyFilters;
+use crate::filter::{Question, RuleFilter};
+use crate::trie::PrefixTrie;
+
+/// Number of groups: group 0 has the homes that are in no other.
+pub const GROUPS: u8 = 16;
+
+/// What happens to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RuleAction {
+    Accept,
+    /// Its packets are dropped without an answer.
+    Drop,
+    /// Its packets are dropped, and their sender is sent a TCP reset or an ICMP error, type 3 code
+    /// 13 (RFC 1812 section 5.2.7.1).
+    Reject,
+}
+
+/// The rule that decides on a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecidingRule {
+    /// Number of the rule, below [`RuleSet::rules`].
+    pub rule: u32,
+    pub action: RuleAction,
+}
+
+/// Rules about flows of IPv4, compiled. A flow's local address is that of its subscriber: the outer
+/// address of the home's tunnel, or the inside address where there is no tunnel.
+#[derive(Clone, Debug)]
+pub struct RuleSet {
+    classifier: Classifier<u32>,
+    /// By rule number.
+    actions: Box<[RuleAction]>,
+    groups: PrefixTrie,
+}
+
+impl RuleSet {
+    /// Compiles rules. `actions` has one for each rule number, `groups` a group for each prefix of
+    /// subscribers; of prefixes that lie in each other the longest decides.
+    ///
+    /// # Errors
+    /// [`TooManyFilters`], if too many filters have the same addresses and ports.
+    ///
+    /// # Panics
+    /// If a filter's rule has no action, or a group is not below [`GROUPS`].
+    pub fn new(
+        filters: &[RuleFilter<u32>],
+        actions: Vec<RuleAction>,
+        groups: Vec<(Prefix<u32>, u8)>,
+    ) -> Result<Self, TooManyFilters> {
+        let has_action = |filter: &RuleFilter<u32>| (filter.rule as usize) < actions.len();
+        assert!(filters.iter().all(has_action), "each rule has an action");
+        assert!(groups.iter().all(|&(_, group)| group < GROUPS), "there are {GROUPS} groups");
+        let groups = groups.into_iter().map(|(prefix, group)| (prefix, group.into())).collect();
+        Ok(Self {
+            classifier: Classifier::new(filters)?,
+            actions: actions.into(),
+            groups: PrefixTrie::new(groups, 0),
+        })
+    }
+
+    /// Returns the set without rules and groups.
+    pub fn empty() -> Self {
+        Self::new(&[], Vec::new(), Vec::new()).expect("no filters are not too many")
+    }
+
+    /// Whether there is no rule, so that nothing needs to be asked.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty()
+    }
+
+    /// Returns the number of rules.
+    pub fn rules(&self) -> usize {
+        self.actions.len()
+    }
+
+    /// Returns the group of a subscriber.
+    #[inline(always)]
+    pub fn group_of(&self, subscriber: u32) -> u8 {
+        self.groups.find(subscriber) as u8
+    }
+
+    /// Returns the first rule that fits the flow.
+    pub fn find(&self, question: &Question<u32>) -> Option<DecidingRule> {
+        self.deciding(self.classifier.find(question)?)
+    }
+
+    /// Finds the rule number for each of several questions, as
+    /// [`Classifier::find_all`](crate::Classifier::find_all) does; [`deciding`](Self::deciding)
+    /// tells what it does.
+    #[inline(always)]
+    pub fn find_all(&self, questions: &[Question<u32>], found: &mut [u32]) {
+        self.classifier.find_all(questions, found);
+    }
+
+    /// Returns the rule of a number that [`find_all`](Self::find_all) has found.
+    #[inline(always)]
+    pub fn deciding(&self, rule: u32) -> Option<DecidingRule> {
+        if rule == NO_RULE {
+            return None;
+        }
+        Some(DecidingRule { rule, action: self.actions[rule as usize] })
+    }
+
+    /// Returns what a question costs at most.
+    pub fn bound(&self) -> Bound {
+        self.classifier.bound()
+    }
+
+    /// Returns the bytes of memory that the rules take.
+    pub fn bytes(&self) -> usize {
+        self.classifier.bytes() + self.groups.bytes() + self.actions.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow_kind::{FlowKind, FlowOrigin};
+
+    fn question(group: u8, remote: u32) -> Question<u32> {
+        let kind = FlowKind::new(FlowOrigin::Home, 17).unwrap();
+        Question { kind, group, local: 1, remote, local_port: 1000, remote_port: 53 }
+    }
+
+    #[test]
+    fn first_rule_that_fits_decides_with_its_action() {
+        let of_group = RuleFilter { groups: 1 << 3, ..RuleFilter::all(0) };
+        let to_net = RuleFilter { remote: Prefix::new(0x0a00_0000, 8), ..RuleFilter::all(1) };
+        let actions = vec![RuleAction::Accept, RuleAction::Reject, RuleAction::Drop];
+        let groups = vec![(Prefix::new(0x0a64_0000, 16), 3), (Prefix::new(0x0a64_0100, 24), 2)];
+        let set = RuleSet::new(&[of_group, to_net, RuleFilter::all(2)], actions, groups).unwrap();
+        let decides = |question| set.find(&question).map(|it| (it.rule, it.action));
+        assert_eq!(decides(question(3, 0x0a00_0001)), Some((0, RuleAction::Accept)));
+        assert_eq!(decides(question(0, 0x0a00_0001)), Some((1, RuleAction::Reject)));
+        assert_eq!(decides(question(0, 0x0b00_0001)), Some((2, RuleAction::Drop)));
+        let groups = [0x0a64_0001, 0x0a64_0101, 0x0a65_0001].map(|it| set.group_of(it));
+        assert_eq!(groups, [3, 2, 0]);
+        assert_eq!((set.rules(), set.is_empty()), (3, false));
+    }
+
+    #[test]
+    fn set_without_rules_decides_on_nothing() {
+        let set = RuleSet::empty();
+        assert!(set.is_empty() && set.find(&question(0, 1)).is_none());
+        assert_eq!((set.rules(), set.group_of(7), set.deciding(NO_RULE)), (0, 0, None));
+    }
+}
