@@ -30,8 +30,10 @@ fn roll(lab: &ClusterLab, is_earlier: bool, next: fn(u8) -> u8) -> Result<()> {
     // A node that has failed several times within an hour is given no shards automatically, and
     // without shards it has no session.
     act::operate(lab, &["rebalance"])?;
-    let first = sessions(nodes.first().context("no node runs")?)?;
-    let version = first.values().copied().max().context("no session, no version")?;
+    // A node that has just come back has no session until it gets shards.
+    let first = nodes.first().context("no node runs")?;
+    let newest = || sessions(first).ok()?.values().copied().max();
+    let version = wait_for("a session, for its version", SESSIONS_DEADLINE, newest)?;
     let mut known: BTreeMap<String, u8> = nodes.iter().map(|it| (it.name(), version)).collect();
     check_sessions(&nodes, &known, 1)?;
     for node in &nodes {
