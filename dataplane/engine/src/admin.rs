@@ -32,6 +32,11 @@ impl<F: Frame> EngineAdmin<'_, F> {
         Arc::clone(&self.engine.counters)
     }
 
+    /// Returns the number of the generation in force.
+    pub fn generation(&self) -> u64 {
+        self.engine.generation
+    }
+
     /// Whether a gateway of the side answers ARP.
     pub fn gateway_up(&self, side: Side) -> bool {
         self.engine.link(side).gateways.is_up()

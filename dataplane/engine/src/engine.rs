@@ -20,13 +20,14 @@ use crate::held::HeldFrames;
 use crate::identification::Identifications;
 use crate::internet_input::Down;
 use crate::ip_error::ErrorLimiter;
+use crate::live::{LiveEngineSettings, mss_max, tunnel_mtu};
 use crate::new_flows::NewFlows;
 use crate::peer::RedirectPeers;
 use crate::rate_limit::PartyLimit;
 use crate::redirect::{UNSEALED_MAX, Unsealed};
 use crate::shards::Shards;
 use crate::slow_path::SlowPathLimit;
-use crate::{AccessMode, DropReason, EngineCounters, MssClamp, Output, Side};
+use crate::{AccessMode, DropReason, EngineCounters, Output, Side};
 
 /// Largest number of frames that one call of [`Engine::receive`] takes.
 pub const BURST_MAX: usize = 64;
@@ -75,6 +76,9 @@ pub(crate) struct Context<'a, P: Pool> {
 #[derive(Debug)]
 pub struct Engine<F: Frame> {
     pub(crate) mode: AccessMode,
+    /// Number of the generation, and its settings, of which what packets need is kept apart.
+    pub(crate) generation: u64,
+    pub(crate) live: LiveEngineSettings,
     /// Largest segment that SYNs may announce, bytes; `None`: unchanged. The second value applies
     /// once a home has sent a GRE key.
     pub(crate) mss_max: [Option<u16>; 2],
@@ -128,20 +132,24 @@ impl<F: Frame> Engine<F> {
         }
         let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
         let patterns = patterns([&access, &internet], config.mode);
+        let live = LiveEngineSettings::of(&config);
         let limits = config.limits;
+        let [tunnel_mtu_least, tunnel_mtu_keyed] = tunnel_mtu(config.mode, access.mtu);
         let [first, second, third, fourth] = config.nat.seed;
         let party_seed = [first ^ third, second ^ fourth];
         let redirect_parties = if config.peers_max > 0 { REDIRECT_PARTIES } else { 0 };
         Ok(Self {
             mode: config.mode,
-            mss_max: [0, KEY_LEN].map(|key_len| mss_max(&config, key_len)),
+            generation: 0,
+            live,
+            mss_max: mss_max(live.mss_clamp, config.mode, [access.mtu, internet.mtu]),
             forwards_source_routes: config.forward_source_routes,
             shards: Shards::new(&config)?,
             flows_max: u64::from(config.nat.flows_max),
             identifications: Identifications::new(config.nat.seed[0] as u16),
             outer_identification: config.nat.seed[1] as u16,
-            tunnel_mtu_least: usize::from(tunnel_mtu(&config, 0)),
-            tunnel_mtu_keyed: usize::from(tunnel_mtu(&config, KEY_LEN)),
+            tunnel_mtu_least,
+            tunnel_mtu_keyed,
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments, party_seed),
             errors: ErrorLimiter::new(&limits, party_seed),
@@ -284,28 +292,4 @@ pub(crate) fn patterns(links: [&WorkerSide; 2], mode: AccessMode) -> [FramePatte
     let [access, internet] = links;
     let has_tunnel = mode == AccessMode::Gre;
     [FramePattern::new(access, has_tunnel), FramePattern::new(internet, false)]
-}
-
-/// Bytes of a GRE key (RFC 2890), which is optional.
-const KEY_LEN: u16 = 4;
-
-/// Returns the largest packet that fits a tunnel with a key of `key_len` bytes (0: no key), in
-/// bytes.
-fn tunnel_mtu(config: &EngineConfig, key_len: u16) -> u16 {
-    match config.mode {
-        AccessMode::Gre => config.access.mtu.saturating_sub(24 + key_len),
-        AccessMode::Plain => config.access.mtu,
-    }
-}
-
-/// Returns the largest MSS that SYNs may announce, bytes; `None`: they stay unchanged. `Auto`
-/// subtracts 20 bytes of IP and 20 bytes of TCP header from the MTU.
-fn mss_max(config: &EngineConfig, key_len: u16) -> Option<u16> {
-    match config.mss_clamp {
-        MssClamp::Off => None,
-        MssClamp::Max(mss) => Some(mss),
-        MssClamp::Auto => {
-            Some(config.internet.mtu.min(tunnel_mtu(config, key_len)).saturating_sub(40))
-        }
-    }
 }

@@ -111,7 +111,7 @@ impl EarlyFragments {
 #[derive(Clone, Copy, Debug)]
 struct Datagram {
     key: DatagramKey,
-    deadline_ms: u64,
+    since_ms: u64,
     kind: RoomKind,
     /// The party's index in the room.
     member: u32,
@@ -142,13 +142,17 @@ pub(crate) struct FragmentCache<F> {
     free_slot: u32,
 }
 
+/// Returns the share of one party in a room with so many slots.
+fn share(slots: usize, percent: u8) -> usize {
+    slots * usize::from(percent).clamp(1, 100) / 100
+}
+
 impl<F> FragmentCache<F> {
     pub(crate) fn new(limits: FragmentLimits, seed: [u64; 2]) -> Self {
         let key = HashKey::new(seed);
         let FragmentLimits { datagrams_max, held_max, held_per_datagram_max, .. } = limits;
-        let percent = usize::from(limits.percent).clamp(1, 100);
         let room = |slots: usize, least: usize| {
-            Room::new(slots, (slots * percent / 100).max(least), key.clone())
+            Room::new(slots, share(slots, limits.percent).max(least), key.clone())
         };
         let (up, early) = (datagrams_max / 2, held_max / 2);
         let away = (datagrams_max - up) / 4;
@@ -181,6 +185,17 @@ impl<F> FragmentCache<F> {
                 })
                 .collect(),
             free_slot: if early == 0 { NONE } else { 0 },
+        }
+    }
+
+    /// Sets the time-out and the share of a party from now on, also of datagrams that are known.
+    pub(crate) fn set_limits(&mut self, timeout_ms: u64, percent: u8) {
+        self.timeout_ms = timeout_ms;
+        let early_least = self.held_per_datagram_max as usize;
+        for (kind, room) in self.rooms.iter_mut().enumerate() {
+            let is_early = kind >= RoomKind::EarlyUp as usize;
+            let least = if is_early { early_least } else { 1 };
+            room.set_share(share(room.usage().1 as usize, percent).max(least));
         }
     }
 
@@ -301,7 +316,7 @@ impl<F> FragmentCache<F> {
         for _ in 0..budget {
             let oldest = self.by_age.first;
             match self.datagrams.get(oldest as usize) {
-                Some(Some(datagram)) if datagram.deadline_ms <= now_ms => {
+                Some(Some(datagram)) if datagram.since_ms + self.timeout_ms <= now_ms => {
                     fallen += self.drop_held(oldest);
                 }
                 _ => break,
@@ -342,8 +357,8 @@ impl<F> FragmentCache<F> {
     ) {
         let entry = self.free.pop().expect("there are as many entries as slots in all rooms");
         let member = self.rooms[kind as usize].enter(party, entry, &mut self.party_links);
-        let deadline_ms = now_ms + self.timeout_ms;
-        self.datagrams[entry as usize] = Some(Datagram { key, deadline_ms, kind, member, state });
+        self.datagrams[entry as usize] =
+            Some(Datagram { key, since_ms: now_ms, kind, member, state });
         self.by_age.push(&mut self.age_links, entry);
         self.index.insert(key, entry);
     }

@@ -98,9 +98,15 @@ impl Room {
             members: vec![nobody; slots].into(),
             free: (0..slots as u32).rev().collect(),
             links: vec![EntryLinks::NONE; slots].into(),
-            by_use: vec![EntryList::EMPTY; share.clamp(1, slots.max(1)) + 1].into(),
+            by_use: vec![EntryList::EMPTY; slots + 1].into(),
             most: 0,
         }
+    }
+
+    /// Sets how many slots one party may use from now on. A party that uses more loses its oldest
+    /// datagrams when it asks for another slot.
+    pub(crate) fn set_share(&mut self, share: usize) {
+        self.share = share.clamp(1, (self.slots as usize).max(1)) as u32;
     }
 
     /// True if the room has no slots at all.

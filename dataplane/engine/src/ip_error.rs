@@ -86,16 +86,31 @@ pub(crate) struct ErrorLimiter {
     worker: [SharedRate; 2],
 }
 
+/// Returns the worker's rates for "fragmentation needed" and for all other errors.
+fn worker_rates(limits: &ResourceLimits) -> [u64; 2] {
+    let per_sec = u64::from(limits.worker_icmp_errors_per_sec);
+    [per_sec / 2, per_sec - per_sec / 2]
+}
+
 impl ErrorLimiter {
     pub(crate) fn new(limits: &ResourceLimits, seed: [u64; 2]) -> Self {
         let per_sec = limits.icmp_errors_per_sec;
-        let worker_per_sec = u64::from(limits.worker_icmp_errors_per_sec);
-        let about_size = worker_per_sec / 2;
         Self {
             is_on: [limits.icmp_errors_to_homes, limits.icmp_errors_to_internet],
             homes: PartyTable::new(PARTIES, per_sec, per_sec, seed),
             remotes: PartyTable::new(PARTIES, per_sec, per_sec, seed),
-            worker: [about_size, worker_per_sec - about_size].map(SharedRate::new),
+            worker: worker_rates(limits).map(SharedRate::new),
+        }
+    }
+
+    /// Sets the limits from now on.
+    pub(crate) fn set_limits(&mut self, limits: &ResourceLimits) {
+        let per_sec = limits.icmp_errors_per_sec;
+        self.is_on = [limits.icmp_errors_to_homes, limits.icmp_errors_to_internet];
+        self.homes.set_rate(per_sec, per_sec);
+        self.remotes.set_rate(per_sec, per_sec);
+        for (rate, per_sec) in self.worker.iter_mut().zip(worker_rates(limits)) {
+            rate.set_rate(per_sec);
         }
     }
 

@@ -90,15 +90,18 @@ impl PartyTable {
     /// after a rest.
     pub(crate) fn new(parties: usize, per_sec: u32, at_once: u32, seed: [u64; 2]) -> Self {
         let nobody = Account { tag: 0, asked_ms: 0, tokens: 0, modest: 0 };
-        let lines = (parties / WAYS).next_power_of_two();
-        let per_sec = i64::from(per_sec);
-        Self {
-            key: HashKey::new(seed),
-            per_sec,
-            most: i64::from(at_once) * REQUEST,
-            modest_per_sec: (per_sec / MODEST_PART).max(1),
-            lines: vec![[nobody; WAYS]; lines].into(),
-        }
+        let lines = vec![[nobody; WAYS]; (parties / WAYS).next_power_of_two()].into();
+        let key = HashKey::new(seed);
+        let mut table = Self { key, per_sec: 0, most: 0, modest_per_sec: 0, lines };
+        table.set_rate(per_sec, at_once);
+        table
+    }
+
+    /// Sets the rate of each party from now on, also of those that are known.
+    pub(crate) fn set_rate(&mut self, per_sec: u32, at_once: u32) {
+        self.per_sec = i64::from(per_sec);
+        self.most = i64::from(at_once) * REQUEST;
+        self.modest_per_sec = (self.per_sec / MODEST_PART).max(1);
     }
 
     /// Counts a request of `kind`; each kind is counted separately.

@@ -19,6 +19,11 @@ impl RateLimit {
         Self { per_sec, tokens: per_sec * TOKEN, refilled_ms: 0 }
     }
 
+    /// Sets the rate from now on. Tokens beyond the new burst are lost.
+    const fn set_rate(&mut self, per_sec: u64) {
+        self.per_sec = per_sec;
+    }
+
     /// Takes a token; false if there is none.
     pub(crate) fn admit(&mut self, now_ms: u64) -> bool {
         // A rate in tokens a second is the same number of thousandths a millisecond.
@@ -47,6 +52,12 @@ impl SharedRate {
         Self { open: RateLimit::new(per_sec - 2 * (per_sec / 4)), kept: [kept; 2] }
     }
 
+    /// Sets the rate from now on.
+    pub(crate) fn set_rate(&mut self, per_sec: u64) {
+        self.open.set_rate(per_sec - 2 * (per_sec / 4));
+        self.kept.iter_mut().for_each(|kept| kept.set_rate(per_sec / 4));
+    }
+
     pub(crate) fn admit(&mut self, group: usize, demand: Demand, now_ms: u64) -> bool {
         match demand {
             Demand::Excessive => false,
@@ -73,6 +84,12 @@ impl PartyLimit {
             remotes: PartyTable::new(parties, per_sec, per_sec, seed),
             worker: SharedRate::new(worker_per_sec.into()),
         }
+    }
+
+    /// Sets the rate of each party from now on.
+    pub(crate) fn set_party_rate(&mut self, per_sec: u32) {
+        self.homes.set_rate(per_sec, per_sec);
+        self.remotes.set_rate(per_sec, per_sec);
     }
 
     /// Takes a token of the party and one of the worker; false if either is missing.

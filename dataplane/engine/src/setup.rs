@@ -16,7 +16,7 @@ use crate::{CommitLimits, EngineError, Misses, Redirects, ShardConfig, Side, Unc
 /// An engine as the configuration and the worker's roles set it: see [`Engine::setup`].
 #[derive(Debug)]
 pub struct EngineSetup<'a, F: Frame> {
-    engine: &'a mut Engine<F>,
+    pub(crate) engine: &'a mut Engine<F>,
 }
 
 impl<F: Frame> Engine<F> {

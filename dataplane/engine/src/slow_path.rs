@@ -60,19 +60,31 @@ pub(crate) struct SlowPathLimit {
     over: [Option<Over>; 1 << SLOTS_LOG2],
 }
 
+/// Returns the requests that a party may make a second and at once, of [`SAMPLE`] packets each.
+fn sampled(per_sec: u32) -> [u32; 2] {
+    let per_sec = (per_sec / SAMPLE).max(1);
+    [per_sec, (per_sec / BURST_PART).max(1)]
+}
+
 impl SlowPathLimit {
     /// Makes a limit of `per_sec` packets a second for each party each way, with a burst of a tenth
     /// of that.
     pub(crate) fn new(per_sec: u32, seed: [u64; 2]) -> Self {
-        let per_sec = (per_sec / SAMPLE).max(1);
+        let [per_sec, at_once] = sampled(per_sec);
         Self {
-            parties: PartyTable::new(PARTIES, per_sec, (per_sec / BURST_PART).max(1), seed),
+            parties: PartyTable::new(PARTIES, per_sec, at_once, seed),
             left: SAMPLE,
             uncharged: SAMPLE,
             now_ms: 0,
             over_ms: u64::MAX,
             over: [None; 1 << SLOTS_LOG2],
         }
+    }
+
+    /// Sets the limit of each party from now on.
+    pub(crate) fn set_rate(&mut self, per_sec: u32) {
+        let [per_sec, at_once] = sampled(per_sec);
+        self.parties.set_rate(per_sec, at_once);
     }
 
     /// Sets the time of the packets that follow.

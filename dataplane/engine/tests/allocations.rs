@@ -3,7 +3,10 @@
 mod world;
 
 use allocation_counter::measure;
-use weir_engine::{Engine, EngineConfig, Misses, Now, Output, Redirects, Side};
+use weir_engine::{
+    Engine, EngineConfig, LiveEngineSettings, LiveSettings, Misses, Now, Output, Redirects, Side,
+};
+use weir_nat::{ActiveRules, LiveNatSettings, home_addresses};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::frame::{Frame, Pool};
@@ -242,6 +245,34 @@ fn cluster_traffic_and_duties_allocate_nothing() {
         bench.engine.setup().remove_peer(B);
     });
     assert_eq!((made.count_total, bench.out.access.len()), (0, 64), "datagrams out");
+}
+
+/// The value is built beside the worker, and freed there.
+#[test]
+fn swapping_a_generation_allocates_and_frees_nothing() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.burst(Side::Access, &new_flows(1000)), 0);
+    let mut new = config();
+    new.nat.flows_max = 1000;
+    new.nat.ports_per_subscriber = 512;
+    new.nat.new_homes_per_sec = Some(3);
+    new.fragments.percent = 100;
+    let mut live = Some(Box::new(LiveSettings {
+        number: 1,
+        engine: LiveEngineSettings::of(&new),
+        nat: LiveNatSettings::of(&new.nat).unwrap(),
+        homes: home_addresses(&new.nat.subscribers),
+        rules: Box::new(ActiveRules::none()),
+    }));
+    for number in [0, 1, 0] {
+        let made = measure(|| {
+            let given = live.take().unwrap();
+            live = Some(bench.engine.setup().swap_live(given));
+        });
+        assert_eq!((made.count_total, made.bytes_current), (0, 0));
+        assert_eq!(live.as_ref().map(|live| live.number), Some(number));
+    }
+    assert_eq!(bench.burst(Side::Access, &new_flows(2000)), 0, "under the new settings");
 }
 
 /// Tables do not grow for a shard that is added. The few allocations are its lists, and they leave

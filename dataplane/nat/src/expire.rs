@@ -46,7 +46,7 @@ impl Nat {
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
             let Self { sessions, due, answered, mappings, lanes, journal, policy, .. } = self;
-            let timeouts = &policy.timeouts;
+            let timeouts = &policy.live.timeouts;
             let has_wrapped = sessions.walk(&mut self.session_cursor, step, |id, slab, session| {
                 if session.is_address() {
                     return;
@@ -113,7 +113,7 @@ impl Nat {
                 policy,
                 ..
             } = self;
-            let timeouts = &policy.timeouts;
+            let timeouts = &policy.live.timeouts;
             let is_any_displaced = subscribers.displaced > 0;
             let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
                 let lane = lanes.get(slab);
@@ -123,8 +123,10 @@ impl Nat {
                     }
                     MappingKind::Quarantined => {
                         lane.is_owned
-                            && lane.idle_sec(mapping.first.last_seen, now) >= policy.quarantine_sec
-                            && !(may_rest_on && lanes.keeps_ports(slab, policy.quarantine_sec, now))
+                            && lane.idle_sec(mapping.first.last_seen, now)
+                                >= policy.live.quarantine_sec
+                            && !(may_rest_on
+                                && lanes.keeps_ports(slab, policy.live.quarantine_sec, now))
                     }
                     MappingKind::Free => false,
                 };
@@ -185,7 +187,7 @@ impl Nat {
     /// True while ports may rest longer than they must: a quarter of the table stays free for other
     /// flows.
     fn has_room_to_rest(&self) -> bool {
-        self.flows + self.quarantined < self.policy.flows_max / 4 * 3
+        self.flows + self.quarantined < self.policy.live.flows_max / 4 * 3
     }
 
     /// Prefetches the lines that the end of a mapping, or of its quarantine, will write.
@@ -236,7 +238,7 @@ impl Nat {
     pub(crate) fn has_first_run_out(&self, id: RecordId, now: Tick) -> bool {
         let mapping = self.mappings.get(id);
         let lane = self.lanes.get(self.mappings.slab_of(id));
-        lane.has_run_out(&mapping.first, mapping.protocol, &self.policy.timeouts, now)
+        lane.has_run_out(&mapping.first, mapping.protocol, &self.policy.live.timeouts, now)
     }
 
     /// Ends a live mapping without further sessions.
@@ -250,7 +252,7 @@ impl Nat {
         self.note_if_answered(id, self.mappings.get(id).first.state);
         self.log_mapping(false, id);
         let slab = self.mappings.slab_of(id);
-        let keeps_ports = self.lanes.keeps_ports(slab, self.policy.quarantine_sec, now)
+        let keeps_ports = self.lanes.keeps_ports(slab, self.policy.live.quarantine_sec, now)
             && self.has_room_to_rest();
         let mapping = self.mappings.get_mut(id);
         assert!(mapping.kind.is_in_use(), "a mapping ends once");
@@ -258,7 +260,7 @@ impl Nat {
         mapping.note_end(mapping.first.state);
         let needs_quarantine = (mapping.flags & Mapping::UNCLEAN != 0 || keeps_ports)
             && self.policy.enabled
-            && self.policy.quarantine_sec > 0;
+            && self.policy.live.quarantine_sec > 0;
         let mapping = *mapping;
         let (outbound, _) = self.hashes_of(&mapping);
         let was_outbound = self.outbound_index.remove(outbound, id.0);

@@ -229,7 +229,7 @@ impl Nat {
             | (public ^ key.public) >> 32
             | (remote ^ key.remote) & REMOTE
             | mapping.lacks_deltas();
-        let refreshes = self.policy.udp_inbound_refresh;
+        let refreshes = self.policy.live.udp_inbound_refresh;
         if differs != 0 || !mapping.note_settled(&self.policy, now, refreshes) {
             return None;
         }
@@ -255,7 +255,7 @@ impl Mapping {
         if self.first.last_seen == now {
             return true;
         }
-        let timeout = policy.timeouts.of_settled(self.protocol);
+        let timeout = policy.live.timeouts.of_settled(self.protocol);
         if now.since(self.first.last_seen) >= timeout {
             return false;
         }

@@ -93,7 +93,7 @@ impl Nat {
         }
         // RFC 7857 section 13: with endpoint-independent filtering the number of sessions that
         // remotes open on a mapping should have a limit, or a flood of them exhausts the state.
-        if self.mappings.get(id).sessions_inbound >= self.policy.inbound_sessions_max {
+        if self.mappings.get(id).sessions_inbound >= self.policy.live.inbound_sessions_max {
             return Err(Refusal::InboundSessionsMax);
         }
         let remote =
@@ -113,7 +113,8 @@ impl Mapping {
     #[inline(always)]
     fn inbound_first(&mut self, packet: &Inbound, policy: &Policy, now: Tick) -> Option<Delivery> {
         let first = &mut self.first;
-        if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.timeouts, now) {
+        if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.live.timeouts, now)
+        {
             return None;
         }
         let (state, refresh) = seen_inbound(first, packet, policy);
@@ -137,7 +138,7 @@ fn seen_inbound(remote: &Remote, packet: &Inbound, policy: &Policy) -> (SessionS
     let state = remote.state.after(packet.protocol, SentBy::Remote, packet.tcp_flags);
     let refresh = match packet.protocol {
         Protocol::Tcp => state.is_joined_by_inside(),
-        Protocol::Udp | Protocol::Icmp => policy.udp_inbound_refresh,
+        Protocol::Udp | Protocol::Icmp => policy.live.udp_inbound_refresh,
     };
     (state, refresh)
 }

@@ -3,10 +3,11 @@
 
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
-use crate::config::{Filtering, NatConfig, Pooling};
-use crate::config_check::{self, NatError};
+use crate::config::{Filtering, NatConfig};
+use crate::config_check::NatError;
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::fast_path::{inbound_word, outbound_words};
+use crate::live::LiveNatSettings;
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
 use crate::logs::session_log::{SessionEvents, SessionLog};
 use crate::ports::address_ranges::{AddressRanges, home_addresses, public_addresses};
@@ -21,7 +22,6 @@ use crate::replication::lane::{Lanes, slab_of};
 use crate::rules::ActiveRules;
 use crate::sessions::mapping::Mapping;
 use crate::sessions::session::{FurtherSession, SessionKey};
-use crate::sessions::timeouts::Timeouts;
 use crate::shards::shard_table::ShardTable;
 use crate::subscribers::address_owner::AddressOwners;
 use crate::subscribers::subscriber::{BLOCK_LISTS_MAX, Subscribers};
@@ -33,22 +33,14 @@ pub(crate) const WALK_STEP: usize = 256;
 /// The scalar part of the configuration, as the data path reads it.
 #[derive(Debug)]
 pub(crate) struct Policy {
+    pub(crate) live: LiveNatSettings,
     pub(crate) enabled: bool,
-    pub(crate) filtering: Filtering,
-    pub(crate) pooling: Pooling,
     pub(crate) by_key: bool,
     /// Whether a mapping has, or had, a home that sends a GRE key.
     pub(crate) has_keyed: bool,
-    pub(crate) udp_inbound_refresh: bool,
-    pub(crate) inbound_sessions_max: u16,
-    pub(crate) flows_max: u32,
-    pub(crate) flows_per_subscriber: u32,
-    pub(crate) sessions_per_subscriber: u32,
-    pub(crate) ports_per_subscriber: u32,
-    pub(crate) new_flows_per_sec: u32,
-    pub(crate) new_flows_burst: u16,
-    pub(crate) quarantine_sec: u32,
-    pub(crate) timeouts: Timeouts,
+    /// Whether the tables have a record for each remote address of further sessions, as
+    /// address-dependent filtering needs.
+    pub(crate) counts_addresses: bool,
     /// Whether other workers copy the lanes owned here, and this worker copies theirs.
     pub(crate) is_replicated: bool,
     /// Whether the worker translates, has no replicas and logs no sessions: nearly every mapping is
@@ -129,27 +121,16 @@ impl Nat {
     /// # Errors
     /// [`NatError`] names the key that cannot work, or says that there is too little memory.
     pub fn new(config: NatConfig) -> Result<Self, NatError> {
-        config_check::check(&config)?;
-        let quota_blocks = quota_blocks(&config)?;
+        let live = LiveNatSettings::of(&config)?;
         let slots = SlotCounts::new(&config);
         let seed = config.seed;
         Ok(Self {
             policy: Policy {
+                live,
                 enabled: config.enabled,
-                filtering: config.filtering,
-                pooling: config.pooling,
                 by_key: config.gre_key_identifies_home,
                 has_keyed: config.gre_key_identifies_home,
-                udp_inbound_refresh: config.udp_inbound_refresh,
-                inbound_sessions_max: config.inbound_sessions_max,
-                flows_max: config.flows_max,
-                flows_per_subscriber: config.flows_per_subscriber,
-                sessions_per_subscriber: config.sessions_per_subscriber,
-                ports_per_subscriber: config.ports_per_subscriber,
-                new_flows_per_sec: config.new_flows_per_sec,
-                new_flows_burst: config.new_flows_burst,
-                quarantine_sec: config.quarantine_sec,
-                timeouts: config.timeouts,
+                counts_addresses: config.filtering == Filtering::AddressDependent,
                 is_replicated: config.replicas > 0,
                 is_plain: config.enabled
                     && config.replicas == 0
@@ -169,7 +150,7 @@ impl Nat {
             mappings: Slabs::new(slots.mappings, slots.slabs)?,
             sessions: Slabs::new(slots.sessions, slots.session_slabs)?,
             ports: PortBlocks::new(&config)?,
-            subscribers: Subscribers::new(&config, quota_blocks)?,
+            subscribers: Subscribers::new(&config, live.quota_blocks)?,
             owners: AddressOwners::new(&config)?,
             random: Random::new([seed[2], seed[3]]),
             events: BlockEvents::new(

@@ -94,7 +94,7 @@ impl Nat {
     /// True if there is room for so many flows more.
     #[inline]
     pub fn has_room(&self, flows: usize) -> bool {
-        let flows_max = self.policy.flows_max as usize;
+        let flows_max = self.policy.live.flows_max as usize;
         // Quarantined records need slots too.
         self.flows as usize + flows <= flows_max
             && self.mappings.live() + flows <= self.mappings.capacity()
@@ -121,7 +121,7 @@ impl Nat {
         let Some(home) = self.subscribers.try_get_mut(subscriber) else { return false };
         let is_ready = home.is_live()
             && home.is(&flow.home(), by_key)
-            && home.flows < self.policy.flows_per_subscriber
+            && home.flows < self.policy.live.flows_per_subscriber
             && home.tokens > 0
             && home.refilled == now;
         if !is_ready {

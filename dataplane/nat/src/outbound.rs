@@ -125,14 +125,14 @@ impl Nat {
 
     /// Checks whether there is room for one more further session of this subscriber.
     pub(crate) fn check_room(&self, subscriber: u32, opener: SentBy) -> Result<(), Refusal> {
-        if self.flows >= self.policy.flows_max {
+        if self.flows >= self.policy.live.flows_max {
             return Err(Refusal::TableFull);
         }
         self.check_share(subscriber)?;
         let most = match opener {
-            SentBy::Inside => self.policy.sessions_per_subscriber,
+            SentBy::Inside => self.policy.live.sessions_per_subscriber,
             // Sessions that remotes open leave the home its half.
-            SentBy::Remote => self.policy.sessions_per_subscriber / 2,
+            SentBy::Remote => self.policy.live.sessions_per_subscriber / 2,
         };
         if self.subscribers.get(subscriber).sessions >= most {
             return Err(Refusal::SessionsPerSubscriber);
@@ -144,7 +144,7 @@ impl Nat {
     /// mapping and per subscriber."
     #[inline]
     pub(crate) fn check_share(&self, subscriber: u32) -> Result<(), Refusal> {
-        if self.subscribers.get(subscriber).flows >= self.policy.flows_per_subscriber {
+        if self.subscribers.get(subscriber).flows >= self.policy.live.flows_per_subscriber {
             return Err(Refusal::FlowsPerSubscriber);
         }
         Ok(())
@@ -176,7 +176,8 @@ impl Nat {
     /// Returns the tokens of a home, filled up for this moment.
     #[inline]
     pub(crate) fn tokens_at(&self, home: &Subscriber, now: Tick) -> u16 {
-        let (per_sec, burst) = (self.policy.new_flows_per_sec, self.policy.new_flows_burst);
+        let (per_sec, burst) =
+            (self.policy.live.new_flows_per_sec, self.policy.live.new_flows_burst);
         let earned = per_sec.saturating_mul(now.since(home.refilled));
         let tokens = u32::from(home.tokens).saturating_add(earned).min(burst.into());
         if per_sec == u32::MAX { burst } else { tokens as u16 }
@@ -195,7 +196,8 @@ impl Mapping {
         now: Tick,
     ) -> Option<Endpoint> {
         let first = &mut self.first;
-        if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.timeouts, now) {
+        if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.live.timeouts, now)
+        {
             return None;
         }
         let (state, refresh) = seen_outbound(first, packet);

@@ -20,7 +20,8 @@ impl ActiveRules {
         Self { hits: vec![0; set.rules()].into(), set }
     }
 
-    pub(crate) fn none() -> Self {
+    /// Returns no rules.
+    pub fn none() -> Self {
         Self::new(Arc::new(RuleSet::empty()))
     }
 }

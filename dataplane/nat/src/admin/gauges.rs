@@ -88,7 +88,7 @@ impl Admin<'_> {
         let tables = nat.table_bytes();
         Gauges {
             flows: nat.flows,
-            flows_max: nat.policy.flows_max,
+            flows_max: nat.policy.live.flows_max,
             flow_creates_total: nat.totals.flow_creates,
             flow_expired_total: nat.totals.flow_expired,
             flow_superseded_total: nat.totals.flow_superseded,
@@ -115,7 +115,7 @@ impl Admin<'_> {
         let (blocks, blocks_total) = nat.ports.blocks_in_use();
         let displaced = nat.subscribers.displaced.into();
         [
-            TableUse::new("flows", nat.flows.into(), nat.policy.flows_max.into()),
+            TableUse::new("flows", nat.flows.into(), nat.policy.live.flows_max.into()),
             TableUse::new("mappings", nat.mappings.live() as u64, nat.mappings.capacity() as u64),
             TableUse::new("sessions", nat.sessions.live() as u64, nat.sessions.capacity() as u64),
             TableUse::new("homes", admitted, capacity),

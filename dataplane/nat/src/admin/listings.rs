@@ -130,7 +130,7 @@ impl Admin<'_> {
             && filter.public.is_none_or(|range| range.has(mapping.public()))
             && filter.remote.is_none_or(|range| range.has(remote.endpoint()))
             && filter.protocol.is_none_or(|protocol| protocol == mapping.protocol);
-        let (lane, timeouts) = (self.nat.lanes.get(slab), &self.nat.policy.timeouts);
+        let (lane, timeouts) = (self.nat.lanes.get(slab), &self.nat.policy.live.timeouts);
         if !matches || lane.has_run_out(remote, mapping.protocol, timeouts, self.nat.now) {
             return;
         }
@@ -154,7 +154,7 @@ impl Admin<'_> {
             // The copy of a flow that has seen no packet here has been idle for as long as this
             // worker knows it.
             idle_sec: lane.idle_sec(remote.last_seen, self.nat.now).min(age_sec),
-            timeout_sec: remote.timeout_sec(mapping.protocol, &self.nat.policy.timeouts),
+            timeout_sec: remote.timeout_sec(mapping.protocol, &self.nat.policy.live.timeouts),
         });
     }
 
@@ -264,9 +264,9 @@ impl Admin<'_> {
                 } else {
                     u32::MAX
                 },
-                flows: self.nat.policy.flows_per_subscriber,
-                sessions: self.nat.policy.sessions_per_subscriber,
-                new_flows_per_sec: self.nat.policy.new_flows_per_sec,
+                flows: self.nat.policy.live.flows_per_subscriber,
+                sessions: self.nat.policy.live.sessions_per_subscriber,
+                new_flows_per_sec: self.nat.policy.live.new_flows_per_sec,
             },
         }
     }

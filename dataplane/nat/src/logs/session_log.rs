@@ -175,10 +175,10 @@ impl Nat {
         }
         let why = match refusal {
             Refusal::FlowsPerSubscriber => {
-                HomeLimit::Sessions { limit: self.policy.flows_per_subscriber }
+                HomeLimit::Sessions { limit: self.policy.live.flows_per_subscriber }
             }
             Refusal::SessionsPerSubscriber => {
-                HomeLimit::Sessions { limit: self.policy.sessions_per_subscriber }
+                HomeLimit::Sessions { limit: self.policy.live.sessions_per_subscriber }
             }
             Refusal::PortsExhausted => self.ports_missing(home),
             _ => return,
@@ -196,7 +196,7 @@ impl Nat {
     fn ports_missing(&self, home: &Home) -> HomeLimit {
         let Some(slot) = self.subscribers.find(home) else { return HomeLimit::Addresses };
         match self.has_all_its_blocks(slot) {
-            true => HomeLimit::Ports { limit: self.policy.ports_per_subscriber },
+            true => HomeLimit::Ports { limit: self.policy.live.ports_per_subscriber },
             false => HomeLimit::AddressPorts {
                 public_address: self
                     .ports

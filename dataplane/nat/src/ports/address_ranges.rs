@@ -177,7 +177,7 @@ fn add(ranges: &mut Vec<AddressRange>, prefixes: impl IntoIterator<Item = (Ipv4N
 }
 
 /// Returns the addresses of all homes.
-pub(crate) fn home_addresses(prefixes: &[Ipv4Net]) -> AddressRanges {
+pub fn home_addresses(prefixes: &[Ipv4Net]) -> AddressRanges {
     AddressRanges::new(prefixes.iter().map(|&net| (net, ShardIndex(0))))
 }
 

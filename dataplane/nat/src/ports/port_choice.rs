@@ -129,7 +129,7 @@ impl Nat {
         let mut block = self.ports.open(home.paired_address, subscriber, &mut self.random);
         // RFC 7857 section 4: with paired pooling an implementation may refuse (hard) or use
         // another address (soft).
-        if block.is_none() && self.policy.pooling == Pooling::Soft {
+        if block.is_none() && self.policy.live.pooling == Pooling::Soft {
             block = self
                 .ports
                 .least_loaded(home.shard, &mut self.random)

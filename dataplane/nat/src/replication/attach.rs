@@ -241,7 +241,7 @@ impl Nat {
     ) -> Option<()> {
         let image = &copy.image;
         let is_live = !image.is_quarantined();
-        if is_live && self.flows >= self.policy.flows_max {
+        if is_live && self.flows >= self.policy.live.flows_max {
             return None;
         }
         let created = Tick(now.0.wrapping_sub(image.age_sec()));

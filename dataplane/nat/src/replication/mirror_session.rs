@@ -79,7 +79,7 @@ impl Nat {
         image: &SessionImage,
         now: Tick,
     ) -> Applied {
-        if self.flows >= self.policy.flows_max {
+        if self.flows >= self.policy.live.flows_max {
             return self.lane_is_full(slab);
         }
         let Some(id) = self.sessions.put(slab, slot, version, RecordId::NONE) else {

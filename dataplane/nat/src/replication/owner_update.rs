@@ -202,7 +202,7 @@ impl Nat {
     ) -> SessionState {
         let is_copied = kind == ChangeKind::Create && protocol == Protocol::Tcp;
         let is_further = known.is(remote) && known.state.has(state.bits());
-        let timeouts = &self.policy.timeouts;
+        let timeouts = &self.policy.live.timeouts;
         let was_seen =
             !is_never(known.last_seen, now) && !known.is_expired(protocol, timeouts, now);
         if is_copied && is_further && (was_seen || self.is_relayed) { known.state } else { state }

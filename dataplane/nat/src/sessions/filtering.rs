@@ -21,7 +21,7 @@ impl Nat {
     /// address in until the walk has collected it, at most one round of the walk after its timer
     /// ran out.
     pub(crate) fn lets_in(&self, id: RecordId, remote: Endpoint, now: Option<Tick>) -> bool {
-        match self.policy.filtering {
+        match self.policy.live.filtering {
             Filtering::EndpointIndependent => true,
             Filtering::AddressDependent => {
                 let mapping = self.mappings.get(id);

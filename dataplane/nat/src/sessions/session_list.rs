@@ -2,7 +2,6 @@
 
 use weir_flow::{Record, RecordId, SlabId};
 
-use crate::config::Filtering;
 use crate::endpoint::{Endpoint, Tick};
 use crate::nat::Nat;
 use crate::packet::Refusal;
@@ -36,7 +35,7 @@ impl Nat {
         let protocol = self.mappings.get(mapping).protocol;
         let session = self.sessions.get(id);
         let lane = self.lanes.get(self.sessions.slab_of(id));
-        if !lane.has_run_out(&session.remote, protocol, &self.policy.timeouts, now) {
+        if !lane.has_run_out(&session.remote, protocol, &self.policy.live.timeouts, now) {
             return Some(id);
         }
         self.totals.flow_expired += 1;
@@ -108,7 +107,7 @@ impl Nat {
         id: RecordId,
         remote: Remote,
     ) -> Option<()> {
-        let counts_addresses = self.policy.filtering == Filtering::AddressDependent;
+        let counts_addresses = self.policy.counts_addresses;
         if counts_addresses {
             self.count_address(mapping, remote.address)?;
         }
@@ -239,7 +238,7 @@ impl Nat {
         mapping.sessions -= 1;
         let subscriber = mapping.subscriber;
         self.unindex_session(id);
-        if self.policy.filtering == Filtering::AddressDependent {
+        if self.policy.counts_addresses {
             self.uncount_address(session.mapping, session.remote.address);
         }
         let home = self.subscribers.get_mut(subscriber);

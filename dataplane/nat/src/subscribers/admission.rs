@@ -77,9 +77,19 @@ pub(crate) struct AdmissionPace {
 
 impl AdmissionPace {
     pub(crate) fn new(per_sec: Option<u32>, subscribers_max: u32) -> Self {
-        let per_sec = per_sec.unwrap_or(default_per_sec(subscribers_max));
-        let burst = per_sec.saturating_mul(2).max(subscribers_max / 2);
-        Self { per_sec, burst, returning: burst, strangers: burst, refilled: Tick(0) }
+        let tokens = u32::MAX;
+        let mut pace =
+            Self { per_sec: 0, burst: 0, returning: tokens, strangers: tokens, refilled: Tick(0) };
+        pace.set_rate(per_sec, subscribers_max);
+        pace
+    }
+
+    /// Sets the rate from now on. Tokens beyond the new burst are lost.
+    pub(crate) fn set_rate(&mut self, per_sec: Option<u32>, subscribers_max: u32) {
+        self.per_sec = per_sec.unwrap_or(default_per_sec(subscribers_max));
+        self.burst = self.per_sec.saturating_mul(2).max(subscribers_max / 2);
+        self.returning = self.returning.min(self.burst);
+        self.strangers = self.strangers.min(self.burst);
     }
 
     /// Takes a token for a home of this standing. Returns whether there was one; a known home needs

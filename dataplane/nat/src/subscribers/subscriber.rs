@@ -148,6 +148,8 @@ pub(crate) struct Subscribers {
     block_lists: Region<HeldBlock>,
     /// Blocks that one worker may give a home.
     quota_blocks: u32,
+    /// Value of `quota_blocks` that the lists have room for.
+    quota_blocks_max: u32,
     /// Blocks that all workers together may have given a home.
     list_blocks: u32,
     index: Index,
@@ -197,6 +199,7 @@ impl Subscribers {
             slots,
             block_lists: Region::new(total * list_blocks as usize, HeldBlock::NONE)?,
             quota_blocks,
+            quota_blocks_max: quota_blocks,
             list_blocks,
             index: Index::new(total)?,
             hash_key: HashKey::new([config.seed[2] ^ 0x7375, config.seed[3]]),

@@ -1,7 +1,8 @@
-//! Counts of a shard's homes, and the ends of the queue of those that wait for their first answer.
+//! Counts of a shard's homes, the limits of all homes, and the ends of the queue of those that wait for their first answer.
 
-use super::NONE;
+use super::{NONE, Subscribers};
 use crate::config::NatConfig;
+use crate::live::LiveNatSettings;
 use crate::subscribers::admission::{AdmissionPace, spare_slots};
 
 /// The homes of a shard.
@@ -33,6 +34,23 @@ impl ShardHomes {
     /// True if the shard has as many homes as its capacity and its spare slots.
     pub(super) fn is_out_of_slots(&self) -> bool {
         self.held() >= self.max + spare_slots(self.max)
+    }
+}
+
+impl Subscribers {
+    /// Sets what homes may have from now on: those that have more keep it.
+    ///
+    /// # Panics
+    /// If the quota exceeds the one of the start.
+    pub(crate) fn set_limits(&mut self, settings: &LiveNatSettings) {
+        let quota = settings.quota_blocks;
+        assert!(quota <= self.quota_blocks_max, "the lists have room for the quota");
+        self.quota_blocks = quota;
+        self.new_flows_burst = settings.new_flows_burst;
+        self.new_homes_per_sec = settings.new_homes_per_sec;
+        for homes in &mut self.shards {
+            homes.pace.set_rate(settings.new_homes_per_sec, homes.max);
+        }
     }
 }
 

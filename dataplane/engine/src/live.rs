@@ -1,0 +1,103 @@
+//! The settings that change while packets pass: one value, built beside the worker and swapped
+//! between two turns.
+
+use weir_nat::{ActiveRules, AddressRanges, LiveNatSettings};
+use weir_wire::frame::Frame;
+
+use crate::config::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits};
+use crate::engine::Engine;
+use crate::setup::EngineSetup;
+
+/// A generation: everything that may change while packets pass.
+#[derive(Debug)]
+pub struct LiveSettings {
+    /// Number of the generation; the settings of the start are number 0.
+    pub number: u64,
+    pub engine: LiveEngineSettings,
+    pub nat: LiveNatSettings,
+    /// See [`home_addresses`](weir_nat::home_addresses).
+    pub homes: AddressRanges,
+    pub rules: Box<ActiveRules>,
+}
+
+/// The part of a generation that the steps around the NAT use; see [`EngineConfig`].
+#[derive(Clone, Copy, Debug)]
+pub struct LiveEngineSettings {
+    pub mss_clamp: MssClamp,
+    pub forward_source_routes: bool,
+    /// See [`FragmentLimits::timeout_ms`].
+    pub fragments_timeout_ms: u64,
+    /// See [`FragmentLimits::percent`].
+    pub fragments_percent: u8,
+    pub limits: ResourceLimits,
+}
+
+impl LiveEngineSettings {
+    /// Returns the part of a configuration that may change at run time.
+    pub const fn of(config: &EngineConfig) -> Self {
+        let FragmentLimits { timeout_ms, percent, .. } = config.fragments;
+        Self {
+            mss_clamp: config.mss_clamp,
+            forward_source_routes: config.forward_source_routes,
+            fragments_timeout_ms: timeout_ms,
+            fragments_percent: percent,
+            limits: config.limits,
+        }
+    }
+}
+
+impl<F: Frame> EngineSetup<'_, F> {
+    /// Puts a generation in force, from the next packet on, and returns its box with the former
+    /// one, for the caller to free: allocates and frees nothing. Live flows stay.
+    ///
+    /// # Panics
+    /// If the settings do not [`fit`](LiveNatSettings::fit) the tables.
+    #[must_use]
+    pub fn swap_live(&mut self, mut live: Box<LiveSettings>) -> Box<LiveSettings> {
+        let mut nat = self.engine.nat.admin_mut();
+        nat.swap_live(&mut live.nat);
+        nat.swap_homes(&mut live.homes);
+        live.rules = nat.swap_rules(live.rules);
+        std::mem::swap(&mut self.engine.generation, &mut live.number);
+        std::mem::swap(&mut self.engine.live, &mut live.engine);
+        self.engine.apply_live();
+        live
+    }
+}
+
+impl<F: Frame> Engine<F> {
+    /// Derives what the steps read from the live settings.
+    fn apply_live(&mut self) {
+        let live = self.live;
+        let mtus = self.links.each_ref().map(|link| link.mtu);
+        self.mss_max = mss_max(live.mss_clamp, self.mode, mtus);
+        self.forwards_source_routes = live.forward_source_routes;
+        self.fragments.set_limits(live.fragments_timeout_ms, live.fragments_percent);
+        self.errors.set_limits(&live.limits);
+        self.redirects.set_party_rate(live.limits.redirects_per_sec);
+        self.slow_path.set_rate(live.limits.slow_path_packets_per_sec);
+    }
+}
+
+/// Bytes of a GRE key (RFC 2890), which is optional.
+const KEY_LEN: usize = 4;
+
+/// Returns the largest packet that fits a tunnel without a key and one with a key, in bytes.
+pub(crate) fn tunnel_mtu(mode: AccessMode, access_mtu: usize) -> [usize; 2] {
+    [0, KEY_LEN].map(|key_len| match mode {
+        AccessMode::Gre => access_mtu.saturating_sub(24 + key_len),
+        AccessMode::Plain => access_mtu,
+    })
+}
+
+/// Returns the largest MSS that SYNs may announce without a GRE key and with one, bytes; `None`:
+/// they stay unchanged. `Auto` subtracts 20 bytes of IP and 20 bytes of TCP header from the MTU.
+/// `mtus`: of the access side and of the internet side.
+pub(crate) fn mss_max(clamp: MssClamp, mode: AccessMode, mtus: [usize; 2]) -> [Option<u16>; 2] {
+    let [access, internet] = mtus;
+    tunnel_mtu(mode, access).map(|tunnel| match clamp {
+        MssClamp::Off => None,
+        MssClamp::Max(mss) => Some(mss),
+        MssClamp::Auto => Some(internet.min(tunnel).saturating_sub(40) as u16),
+    })
+}

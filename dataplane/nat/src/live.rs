@@ -1,0 +1,149 @@
+//! The settings that change while packets pass.
+//!
+//! What the tables were sized for at the start bounds three of them: the flows of all homes, the
+//! blocks of a home, and whether the remote addresses of sessions are counted.
+//! [`LiveNatSettings::fit`] compares beforehand, beside the worker, so that the worker only swaps.
+
+use crate::admin::facet::AdminMut;
+use crate::config::{Filtering, NatConfig, Pooling};
+use crate::config_check::{self, NatError};
+use crate::nat::{Nat, quota_blocks};
+use crate::ports::address_ranges::AddressRanges;
+use crate::sessions::timeouts::Timeouts;
+
+/// The settings of a NAT that may change while packets pass; see [`NatConfig`] for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveNatSettings {
+    pub(crate) filtering: Filtering,
+    pub(crate) pooling: Pooling,
+    pub(crate) udp_inbound_refresh: bool,
+    pub(crate) inbound_sessions_max: u16,
+    pub(crate) flows_max: u32,
+    pub(crate) flows_per_subscriber: u32,
+    pub(crate) sessions_per_subscriber: u32,
+    pub(crate) ports_per_subscriber: u32,
+    /// `ports_per_subscriber` in blocks; 0 without translation.
+    pub(crate) quota_blocks: u32,
+    pub(crate) new_flows_per_sec: u32,
+    pub(crate) new_flows_burst: u16,
+    pub(crate) new_homes_per_sec: Option<u32>,
+    pub(crate) quarantine_sec: u32,
+    pub(crate) timeouts: Timeouts,
+}
+
+/// A setting that tables take only when they are built again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeedsRestart {
+    /// The tables were built for fewer flows.
+    FlowsMax { built_for: u32 },
+    /// The homes' lists of blocks were built for a smaller quota.
+    PortsPerSubscriber { built_for: u32 },
+    /// The remote addresses of the sessions were not counted.
+    AddressDependent,
+}
+
+impl NeedsRestart {
+    /// Returns the key of the section `nat`.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::FlowsMax { .. } => "flows_max",
+            Self::PortsPerSubscriber { .. } => "ports_per_subscriber",
+            Self::AddressDependent => "filtering",
+        }
+    }
+}
+
+impl std::fmt::Display for NeedsRestart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::FlowsMax { built_for } => {
+                write!(f, "the tables were built for {built_for} flows")
+            }
+            Self::PortsPerSubscriber { built_for } => {
+                write!(f, "the lists of the homes were built for {built_for} ports each")
+            }
+            Self::AddressDependent => {
+                f.write_str("the remote addresses of the live sessions were not counted")
+            }
+        }
+    }
+}
+
+impl LiveNatSettings {
+    /// Returns the part of a configuration that may change at run time.
+    ///
+    /// # Errors
+    /// As [`Nat::new`], but for the memory.
+    pub fn of(config: &NatConfig) -> Result<Self, NatError> {
+        config_check::check(config)?;
+        Ok(Self {
+            filtering: config.filtering,
+            pooling: config.pooling,
+            udp_inbound_refresh: config.udp_inbound_refresh,
+            inbound_sessions_max: config.inbound_sessions_max,
+            flows_max: config.flows_max,
+            flows_per_subscriber: config.flows_per_subscriber,
+            sessions_per_subscriber: config.sessions_per_subscriber,
+            ports_per_subscriber: config.ports_per_subscriber,
+            quota_blocks: quota_blocks(config)?,
+            new_flows_per_sec: config.new_flows_per_sec,
+            new_flows_burst: config.new_flows_burst,
+            new_homes_per_sec: config.new_homes_per_sec,
+            quarantine_sec: config.quarantine_sec,
+            timeouts: config.timeouts,
+        })
+    }
+
+    /// Limits these settings to what tables that were built for `start` can take, and returns what
+    /// is left for a restart.
+    ///
+    /// A node that began with address-dependent filtering counts remote addresses all its life, so
+    /// it may leave that filtering and return to it.
+    pub fn fit(&mut self, start: &Self) -> Vec<NeedsRestart> {
+        let mut left = Vec::new();
+        if self.flows_max > start.flows_max {
+            left.push(NeedsRestart::FlowsMax { built_for: start.flows_max });
+            self.flows_max = start.flows_max;
+        }
+        if self.quota_blocks > start.quota_blocks {
+            let built_for = start.ports_per_subscriber;
+            left.push(NeedsRestart::PortsPerSubscriber { built_for });
+            self.quota_blocks = start.quota_blocks;
+            self.ports_per_subscriber = built_for;
+        }
+        let is_counted = start.filtering == Filtering::AddressDependent;
+        if self.filtering == Filtering::AddressDependent && !is_counted {
+            left.push(NeedsRestart::AddressDependent);
+            self.filtering = start.filtering;
+        }
+        left
+    }
+}
+
+impl AdminMut<'_> {
+    /// Puts the settings in force, from the next packet on, and leaves the former ones in their
+    /// place: allocates and frees nothing. Live flows stay; their timers are the new ones.
+    ///
+    /// # Panics
+    /// If the settings do not [`fit`](LiveNatSettings::fit) the tables.
+    pub fn swap_live(&mut self, settings: &mut LiveNatSettings) {
+        self.nat.check_fit(settings);
+        self.nat.subscribers.set_limits(settings);
+        std::mem::swap(&mut self.nat.policy.live, settings);
+    }
+
+    /// Puts other prefixes of homes in force and leaves the former ones in their place: allocates
+    /// and frees nothing. Live flows of homes outside them stay; they begin no more.
+    pub fn swap_homes(&mut self, homes: &mut AddressRanges) {
+        std::mem::swap(&mut self.nat.homes, homes);
+    }
+}
+
+impl Nat {
+    fn check_fit(&self, settings: &LiveNatSettings) {
+        let is_counted = settings.filtering != Filtering::AddressDependent;
+        assert!(is_counted || self.policy.counts_addresses, "remote addresses are counted");
+        let slots = self.mappings.capacity();
+        assert!(settings.flows_max as usize <= slots, "{slots} flows have a slot");
+    }
+}
