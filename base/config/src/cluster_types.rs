@@ -152,7 +152,7 @@ pub struct Bird {
 }
 
 /// PEM files of a TLS connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TlsSettings {
     /// Authorities that the server's certificate is checked against.
     pub ca: PathBuf,

@@ -21,6 +21,7 @@ mod file_kind;
 mod findings;
 mod key;
 mod key_table;
+mod node_difference;
 mod pool;
 mod port_share;
 mod read;
@@ -41,6 +42,7 @@ pub use cluster_types::{
 pub use desired::difference::{Effect, SettingChange, difference};
 pub use desired::{Desired, DesiredError, DesiredFingerprint};
 pub use diagnostic::Diagnostic;
+pub use node_difference::node_difference;
 pub use port_share::PortShare;
 pub use reference::key_reference;
 pub use types::{

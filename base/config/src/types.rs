@@ -25,7 +25,7 @@ pub struct Config {
 }
 
 /// `[node]`: the process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeSettings {
     pub name: String,
     /// Failure domain of the node. `None`: racks are unknown, as on a single node.
@@ -58,7 +58,8 @@ pub struct NodeSettings {
 }
 
 /// Sessions that are logged, each at its start and its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SessionLogSetting {
     None,
     /// All sessions, without their remotes.
@@ -68,7 +69,7 @@ pub enum SessionLogSetting {
 }
 
 /// `[[collector]]`: a destination of the NAT log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CollectorSettings {
     /// Name, unique in the node.
     pub name: String,
@@ -83,7 +84,8 @@ pub struct CollectorSettings {
 }
 
 /// Format and transport of a collector.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CollectorFormat {
     /// RFC 7011 and RFC 8158, in packets of at most this size.
     IpfixUdp {
@@ -102,7 +104,7 @@ pub enum CollectorFormat {
 }
 
 /// Storage on disk for the records of a collector that is away.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SpoolSettings {
     /// Absolute path.
     pub folder: PathBuf,
@@ -110,7 +112,8 @@ pub struct SpoolSettings {
 }
 
 /// The way a worker waits for packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Poll {
     /// Sleeps in steps when idle.
     Adaptive,
@@ -118,7 +121,8 @@ pub enum Poll {
     Busy,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum HugePagesSetting {
     /// Used when the machine has some; large tables must lie on some.
     Auto,
@@ -128,7 +132,8 @@ pub enum HugePagesSetting {
     Never,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
     Error,
     Warn,
@@ -137,14 +142,15 @@ pub enum LogLevel {
     Trace,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     Text,
     Json,
 }
 
 /// `[[worker]]`: a pinned thread with a port on each side.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WorkerSettings {
     pub core: usize,
     pub access: InterfaceSettings,
@@ -168,7 +174,7 @@ pub struct WorkerSettings {
 }
 
 /// One side of a worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InterfaceSettings {
     /// DPDK devargs or a PCI address.
     pub device: String,
@@ -378,7 +384,7 @@ pub struct LimitSettings {
 }
 
 /// `[[shard]]`: a fixed group of subscribers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShardSettings {
     pub id: u32,
     /// The tunnel endpoint; `Some` in gre mode only.

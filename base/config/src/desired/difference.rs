@@ -188,43 +188,72 @@ fn keys(old: &Desired, new: &Desired, changes: &mut Vec<SettingChange>) {
         ("limits", object(&old.limits), object(&new.limits)),
     ];
     for (section, old, new) in sections {
-        let fresh = new.keys().filter(|name| !old.contains_key(*name));
-        for name in old.keys().chain(fresh) {
-            let values =
-                (old.get(name).unwrap_or(&Value::Null), new.get(name).unwrap_or(&Value::Null));
-            if values.0 == values.1 || values.0.is_array() {
-                continue;
-            }
-            let rule = rule(section, name)
-                .unwrap_or_else(|| panic!("{section}.{name} has no rule for live flows"));
-            let effect = rule.effect(values.0, values.1);
-            let is_of_a_start = matches!(section, "nat" | "timeouts" | "fragments" | "limits")
-                || section == "cluster" && name.starts_with("commit");
-            changes.push(SettingChange {
-                subject: format!("{section}.{name}"),
-                what: format!("{} -> {}", words(values.0), words(values.1)),
-                effect,
-                is_for_restarts: is_of_a_start && effect != Effect::EndsAll,
-            });
-        }
+        section_changes(section, [&old, &old, &new], changes);
     }
 }
 
-fn object(section: &impl serde::Serialize) -> Map<String, Value> {
+/// Adds the keys of a section that differ. `values`: those of the start, the former and the new
+/// ones.
+pub(crate) fn section_changes(
+    section: &str,
+    values: [&Map<String, Value>; 3],
+    changes: &mut Vec<SettingChange>,
+) {
+    let [_, old, new] = values;
+    let fresh = new.keys().filter(|name| !old.contains_key(*name));
+    for name in old.keys().chain(fresh) {
+        let [start, old, new] = values.map(|keys| keys.get(name).unwrap_or(&Value::Null));
+        if old == new || old.is_array() {
+            continue;
+        }
+        let rule = rule(section, name)
+            .unwrap_or_else(|| panic!("{section}.{name} has no rule for live flows"));
+        let effect = rule.effect(old, new);
+        changes.push(SettingChange {
+            subject: format!("{section}.{name}"),
+            what: format!("{} -> {}", words(old), words(new)),
+            effect,
+            is_for_restarts: needs_restart(section, name, start, new) && effect != Effect::EndsAll,
+        });
+    }
+}
+
+/// True if a node that began with the value `start` takes `new` only when it restarts. All other
+/// keys are taken while packets pass.
+fn needs_restart(section: &str, name: &str, start: &Value, new: &Value) -> bool {
+    match (section, name) {
+        // The packets and changes that wait have their room.
+        ("cluster", name) => name.starts_with("commit"),
+        // Tables have their size.
+        ("nat", "sessions_max") => true,
+        ("fragments", name) => name != "timeout_sec",
+        ("nat", "flows_max" | "ports_per_subscriber") => new.as_u64() > start.as_u64(),
+        // The remote addresses of the live sessions are counted, or they are not.
+        ("nat", "filtering") => new == "address-dependent" && new != start,
+        _ => false,
+    }
+}
+
+pub(crate) fn object(section: &impl serde::Serialize) -> Map<String, Value> {
     match serde_json::to_value(section) {
         Ok(Value::Object(object)) => object,
         other => panic!("a section is an object: {other:?}"),
     }
 }
 
-fn words(value: &Value) -> String {
+pub(crate) fn words(value: &Value) -> String {
     match value {
         Value::Null => "not set".to_owned(),
         value => value.to_string(),
     }
 }
 
-fn homes(old: &[Ipv4Net], new: &[Ipv4Net], subject: &str, changes: &mut Vec<SettingChange>) {
+pub(crate) fn homes(
+    old: &[Ipv4Net],
+    new: &[Ipv4Net],
+    subject: &str,
+    changes: &mut Vec<SettingChange>,
+) {
     for net in old.iter().filter(|net| !new.contains(net)) {
         let is_served = is_covered(*net, new);
         changes.push(SettingChange {

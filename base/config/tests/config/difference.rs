@@ -27,17 +27,34 @@ fn keys() {
         (
             "port_block",
             "udp_inbound_refresh = true\nport_block",
-            "nat.udp_inbound_refresh: false -> true (flows go on; each node takes it when it restarts)",
+            "nat.udp_inbound_refresh: false -> true (flows go on)",
         ),
         (
             "[nat]",
             "[timeouts]\nudp_sec = 130\n[nat]",
-            "timeouts.udp_sec: 300 -> 130 (ends flows that are idle for longer; each node takes it when it restarts)",
+            "timeouts.udp_sec: 300 -> 130 (ends flows that are idle for longer)",
+        ),
+        ("[nat]", "[timeouts]\nudp_sec = 400\n[nat]", "timeouts.udp_sec: 300 -> 400 (flows go on)"),
+        (
+            "port_block",
+            "flows_max = 5_000_000\nport_block",
+            "nat.flows_max: 4000000 -> 5000000 (for new flows; each node takes it when it restarts)",
         ),
         (
-            "[nat]",
-            "[timeouts]\nudp_sec = 400\n[nat]",
-            "timeouts.udp_sec: 300 -> 400 (flows go on; each node takes it when it restarts)",
+            "port_block",
+            "flows_max = 3_000_000\nport_block",
+            "nat.flows_max: 4000000 -> 3000000 (for new flows)",
+        ),
+        (
+            "port_block",
+            "filtering = \"address-dependent\"\nport_block",
+            "nat.filtering: \"address-and-port-dependent\" -> \"address-dependent\" (for new flows; each node takes it \
+             when it restarts)",
+        ),
+        (
+            "port_block",
+            "filtering = \"endpoint-independent\"\nport_block",
+            "nat.filtering: \"address-and-port-dependent\" -> \"endpoint-independent\" (for new flows)",
         ),
         ("replicas = 1", "replicas = 2", "cluster.replicas: 1 -> 2 (flows go on)"),
         (
@@ -89,17 +106,17 @@ fn keys() {
         (
             "[nat]\n",
             "[limits]\nsessions = 100\n[nat]\n",
-            "limits.sessions: not set -> 100 (for new flows; each node takes it when it restarts)",
+            "limits.sessions: not set -> 100 (for new flows)",
         ),
         (
             "[nat]\n",
             "[limits]\nicmp_errors_to_homes = false\n[nat]\n",
-            "limits.icmp_errors_to_homes: true -> false (flows go on; each node takes it when it restarts)",
+            "limits.icmp_errors_to_homes: true -> false (flows go on)",
         ),
         (
             "port_block = 256",
             "forward_source_routes = true\nport_block = 256",
-            "nat.forward_source_routes: not set -> true (flows go on; each node takes it when it restarts)",
+            "nat.forward_source_routes: not set -> true (flows go on)",
         ),
     ];
     for (from, to, expected) in cases {

@@ -11,6 +11,7 @@ mod difference;
 mod examples;
 mod member_file;
 mod no_panic;
+mod node_difference;
 mod nodes_together;
 mod reference;
 mod relative_paths;
