@@ -11,6 +11,8 @@
 //! | `GET /subscribers?shard=` | one [`SubscriberStatus`] without blocks per line |
 //! | `GET /subscriber/ADDRESS` | `[SubscriberStatus]`, one per shard or key that has the home |
 //! | `POST /subscriber/ADDRESS/flush` | [`Flushed`]; root only |
+//! | `GET /reload?force=` | [`Reload`]: what a reload of the node's file would do; 409 on a node of a cluster |
+//! | `POST /reload?force=` | [`Reload`]; root only |
 //! | `GET /capture?OPTIONS` | a pcapng file that grows until the reader disconnects |
 //! | `GET /metrics` | OpenMetrics text if asked for, else Prometheus' text format 0.0.4 |
 //! | `GET /report` | the node's answer to the controller of its cluster |
@@ -76,6 +78,9 @@ pub struct Status {
     /// The node's membership in its cluster; none on a standalone node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub membership: Option<MembershipStatus>,
+    /// The settings that change while the node runs; none while it starts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub generation: Option<GenerationStatus>,
     /// What the node waits for while it starts; it has no workers then.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waiting: Option<WaitingStatus>,
@@ -149,6 +154,18 @@ pub struct ThreadStatus {
     pub is_late: bool,
 }
 
+/// The settings that change while the node runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationStatus {
+    /// Number of the newest generation; in a cluster the revision of `weir apply`. 0: the settings
+    /// of the start.
+    pub number: u64,
+    /// Reason why the settings that were read last were refused; none if they were taken.
+    pub refused: Option<String>,
+    /// Keys of the newest generation that this node takes only when it restarts.
+    pub for_restart: Vec<String>,
+}
+
 /// State of one worker at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
@@ -161,6 +178,9 @@ pub struct WorkerStatus {
     pub flows: u64,
     pub flows_max: u64,
     pub subscribers: u64,
+    /// Number of the generation of settings in force; 0: those of the start.
+    #[serde(default)]
+    pub generation: u64,
     /// Memory of its tables and indexes.
     pub memory_bytes: u64,
     /// Size of the pages that the records of its mappings lie on; 0 in the answer of an older node.
@@ -333,6 +353,49 @@ pub struct Block {
     pub port_first: u16,
     /// Inclusive.
     pub port_last: u16,
+}
+
+/// What a reload does with the node's file, or would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reload {
+    pub outcome: ReloadOutcome,
+    /// Number of the generation in force after it.
+    pub generation: u64,
+    /// Why it is refused: the errors of the file, or the keys that cannot be taken.
+    pub errors: Vec<String>,
+    /// Findings that do not keep the file from being taken.
+    pub warnings: Vec<String>,
+    /// The differences between the file and what is in force.
+    pub changes: Vec<ReloadChange>,
+    /// Workers that have not taken the generation yet.
+    pub lagging: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReloadOutcome {
+    /// The file is in force.
+    Applied,
+    /// The file says what is in force already.
+    Unchanged,
+    /// The file can be applied; this was a dry run.
+    WouldApply,
+    /// Nothing has changed.
+    Refused,
+}
+
+/// A difference between a file and what is in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadChange {
+    /// The key, the worker or the shard.
+    pub subject: String,
+    pub what: String,
+    /// What it does to live flows.
+    pub effect: String,
+    /// Whether live flows end by it, so that it needs `force`.
+    pub is_stranding: bool,
+    /// Whether a running node cannot take it.
+    pub needs_restart: bool,
 }
 
 /// Result of a flush.

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use weir_config::{Config, InterfaceSettings};
-use weir_engine::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, SideConfig};
+use weir_engine::{AccessMode, EngineConfig, SideConfig};
 use weir_nat::{AddressRanges, ShardIndex};
 use weir_node_core::ClusterRoom;
+use weir_node_core::live::{fragment_limits, live_engine_settings};
 use weir_node_core::nat_setup::{nat_config, shards_of};
 use weir_node_core::setup::engine_shard;
 use weir_wire::ethernet::Mac;
@@ -22,6 +23,7 @@ pub(crate) fn engine_config(
     room: Option<&ClusterRoom>,
 ) -> io::Result<EngineConfig> {
     let interfaces = &config.workers[worker];
+    let live = live_engine_settings(config);
     Ok(EngineConfig {
         mode: match config.access.mode {
             weir_config::AccessSetting::Gre => AccessMode::Gre,
@@ -29,31 +31,14 @@ pub(crate) fn engine_config(
         },
         access: side(&interfaces.access),
         internet: side(&interfaces.internet),
-        mss_clamp: match config.nat.mss_clamp {
-            weir_config::MssClampSetting::Off => MssClamp::Off,
-            weir_config::MssClampSetting::Auto => MssClamp::Auto,
-            weir_config::MssClampSetting::Max(bytes) => MssClamp::Max(bytes),
-        },
+        mss_clamp: live.mss_clamp,
         shards: shards_of(config, worker).map(engine_shard).collect(),
         nat: nat_config(config, worker, room, seed()?),
         peers_max: room.map_or(0, |room| room.peers),
         replication_port: room.map(|room| room.replication_port),
-        fragments: FragmentLimits {
-            datagrams_max: config.fragments.datagrams_max as usize,
-            held_max: config.fragments.held_max as usize,
-            held_per_datagram_max: config.fragments.held_per_datagram_max as usize,
-            timeout_ms: u64::from(config.fragments.timeout_sec) * 1000,
-            percent: config.limits.fragments_percent,
-        },
-        limits: ResourceLimits {
-            icmp_errors_per_sec: config.limits.icmp_errors_per_sec,
-            icmp_errors_to_homes: config.limits.icmp_errors_to_homes,
-            icmp_errors_to_internet: config.limits.icmp_errors_to_internet,
-            worker_icmp_errors_per_sec: config.limits.worker_icmp_errors_per_sec,
-            redirects_per_sec: config.limits.redirects_per_sec,
-            slow_path_packets_per_sec: config.limits.slow_path_packets_per_sec,
-        },
-        forward_source_routes: config.nat.forward_source_routes,
+        fragments: fragment_limits(config),
+        limits: live.limits,
+        forward_source_routes: live.forward_source_routes,
     })
 }
 

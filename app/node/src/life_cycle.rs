@@ -9,7 +9,7 @@
 //!   -> workers stop -> block log is written out -> ports close -> socket file goes
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -35,6 +35,8 @@ use crate::control::{Signals, control};
 use crate::engine_config::{all_public, engine_config, random};
 use crate::failure::Failure;
 use crate::forced_end::{ForcedEnd, Why};
+use crate::generations::Generations;
+use crate::generations::follow::{applied_settings, follow};
 use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, ShardHandles, WorkerHandle};
 use crate::page_policy::PagePolicy;
@@ -46,33 +48,42 @@ use crate::{cores, panic_place, ports};
 
 /// The node's file.
 enum LoadedFile<'a> {
-    Single(&'a Config),
+    /// With the file's path.
+    Single(&'a Config, &'a Path),
     Member(&'a MemberFile),
 }
 
 impl LoadedFile<'_> {
     fn node(&self) -> &NodeSettings {
         match self {
-            Self::Single(config) => &config.node,
+            Self::Single(config, _) => &config.node,
             Self::Member(member) => &member.node,
         }
     }
 
     fn workers(&self) -> &[WorkerSettings] {
         match self {
-            Self::Single(config) => &config.workers,
+            Self::Single(config, _) => &config.workers,
             Self::Member(member) => &member.workers,
+        }
+    }
+
+    /// Returns the absolute path of the file that a reload reads.
+    fn reloaded_path(&self) -> Result<Option<PathBuf>, Failure> {
+        match self {
+            Self::Single(_, path) => std::path::absolute(path).map(Some).map_err(Failure::Control),
+            Self::Member(_) => Ok(None),
         }
     }
 }
 
-/// Runs a standalone node until SIGTERM or SIGINT. `warnings`: findings of the check of its
-/// configuration.
+/// Runs a standalone node until SIGTERM or SIGINT. `path`: its file, which `weir reload` reads
+/// again. `warnings`: findings of the check of its configuration.
 ///
 /// # Errors
 /// When it did not start, or ended by itself; the reason is already in the log.
-pub fn run(config: &Config, warnings: &[Diagnostic]) -> Result<(), Failure> {
-    run_file(&LoadedFile::Single(config), warnings, None)
+pub fn run(config: &Config, path: &Path, warnings: &[Diagnostic]) -> Result<(), Failure> {
+    run_file(&LoadedFile::Single(config, path), warnings, None)
 }
 
 /// Runs a node of a cluster until SIGTERM or SIGINT; it hands its shards over before it ends.
@@ -159,7 +170,7 @@ fn start_and_control(
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
     let node_config = file.node();
-    if let LoadedFile::Single(config) = file {
+    if let LoadedFile::Single(config, _) = file {
         memory::check(config, &[]).map_err(Failure::Memory)?;
     }
     let control_cores = check_cores(node_config, file.workers())?;
@@ -169,7 +180,7 @@ fn start_and_control(
     let start_server =
         serve_start(node_config, &progress, &http, &socket, metrics.as_ref(), &control_cores)?;
     let (config, mut joining) = match file {
-        LoadedFile::Single(config) => ((*config).clone(), None),
+        LoadedFile::Single(config, _) => ((*config).clone(), None),
         LoadedFile::Member(member) => {
             let joining = JoiningNode::begin(member, &control_cores, &progress)?;
             memory::check(&joining.config(), &joining.rooms()).map_err(Failure::Memory)?;
@@ -177,10 +188,11 @@ fn start_and_control(
         }
     };
     let rooms = joining.as_ref().map(JoiningNode::rooms).unwrap_or_default();
+    let generations = Generations::new(&config, &rooms, file.reloaded_path()?);
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
     forced_end.node_listens(match file {
-        LoadedFile::Single(_) => Duration::ZERO,
+        LoadedFile::Single(..) => Duration::ZERO,
         LoadedFile::Member(_) => HAND_OVER_MAX,
     });
     let eal = start_eal(&config, &rooms, control_cores)?;
@@ -220,6 +232,7 @@ fn start_and_control(
         frame_max: frame_max(&config),
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
+        generations,
         rates: Rates::default(),
         http,
         member: OnceLock::new(),
@@ -232,7 +245,10 @@ fn start_and_control(
             thread
         })
         .collect();
-    let membership = joining.map(|joining| joining.take_part(&node, recording)).transpose()?;
+    let membership = match joining {
+        Some(joining) => Some(take_part(joining, &node, recording, &runtime)?),
+        None => None,
+    };
     drop(start_server);
     let result = runtime.block_on(control(
         Arc::clone(&node),
@@ -258,6 +274,19 @@ fn start_and_control(
     drop(node);
     drop(socket);
     result
+}
+
+/// Registers the node, which takes the cluster's settings from then on.
+fn take_part(
+    joining: JoiningNode,
+    node: &Arc<Node>,
+    recording: Option<&Path>,
+    runtime: &Runtime,
+) -> Result<Membership, Failure> {
+    let (applied_in, applied) = applied_settings();
+    let (member, desired) = (joining.member.clone(), joining.desired.clone());
+    runtime.spawn(follow(Arc::clone(node), member, desired, applied));
+    joining.take_part(node, recording, applied_in)
 }
 
 /// Checks that every core exists; returns those of the control threads.

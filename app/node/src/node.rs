@@ -19,6 +19,7 @@ use weir_process::http::HttpNumbers;
 use crate::clock::Clock;
 use crate::cluster::MemberSnapshot;
 use crate::collectors::Collectors;
+use crate::generations::Generations;
 use crate::member_verdict::{held_off, membership, troubles, unsaved_epochs};
 use crate::rates::Rates;
 use crate::request::Requester;
@@ -42,6 +43,8 @@ pub(crate) struct Node {
     pub frame_max: usize,
     pub has_been_ready: AtomicBool,
     pub is_block_log_failing: AtomicBool,
+    /// Settings that change while the node runs.
+    pub generations: Generations,
     /// Rates of the workers.
     pub rates: Rates,
     /// Connections of the admin socket and the metrics address.
@@ -183,8 +186,12 @@ impl Node {
         let of_member = risks.chain(troubles);
         let threads = self.threads();
         let of_collectors = self.collectors.troubles(Instant::now());
-        let others: Vec<String> =
-            late_threads(&threads).chain(of_member).chain(of_collectors).collect();
+        let of_generations = self.generations.troubles(&self.workers, Instant::now());
+        let others: Vec<String> = late_threads(&threads)
+            .chain(of_member)
+            .chain(of_collectors)
+            .chain(of_generations)
+            .collect();
         let (verdict, reasons) = judge(&workers, &self.shards(), is_failing, &others);
         Status {
             verdict,
@@ -198,6 +205,7 @@ impl Node {
             workers,
             threads,
             membership,
+            generation: Some(self.generations.status()),
             waiting: None,
         }
     }
@@ -217,6 +225,7 @@ impl Node {
         let is_failing = self.is_block_log_failing.load(Relaxed);
         let block_log = is_failing.then(|| "its block log loses records".to_owned());
         Some(NodeAnswer {
+            generation: Some(self.generations.in_force(&self.workers)),
             is_still: answer.is_still || self.turns.stands_still(turns::Thread::Roles),
             troubles: late.chain(guard).chain(held_off).chain(epochs).chain(block_log).collect(),
             ..NodeAnswer::clone(&answer)
@@ -283,6 +292,7 @@ impl WorkerHandle {
             flows: stats.flows.get(),
             flows_max: stats.flows_max.get(),
             subscribers: stats.subscribers.get(),
+            generation: stats.generation.get(),
             memory_bytes: stats.memory_bytes.get(),
             record_page_bytes: stats.page_bytes[0].get(),
             index_page_bytes: stats.page_bytes[1].get().min(stats.page_bytes[2].get()),

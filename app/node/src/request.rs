@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use weir_engine::LiveSettings;
 use weir_nat::{
     PageCursor, SessionFilter, SessionView, ShardId, SubscriberCursor, SubscriberPart,
     SubscriberView,
@@ -24,7 +25,7 @@ use crate::capture::CapturePoint;
 /// Most requests that wait for one worker at once.
 const QUEUE: usize = 16;
 /// Time after which a worker counts as not answering.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A page of a session dump.
 #[derive(Debug)]
@@ -65,6 +66,16 @@ pub(crate) enum WorkerRequest {
     /// Copies frames into the capture point until its reader goes away; false when a capture
     /// already runs.
     Capture { point: Box<CapturePoint>, reply: oneshot::Sender<bool> },
+    /// Puts a generation of settings in force between two turns.
+    SwapLive(LiveSwap),
+}
+
+/// A generation for a worker. The former one comes back in the same box, so that the worker frees
+/// nothing.
+#[derive(Debug)]
+pub(crate) struct LiveSwap {
+    pub settings: Box<LiveSettings>,
+    pub reply: oneshot::Sender<Box<LiveSettings>>,
 }
 
 /// Why a worker did not answer.
@@ -110,16 +121,25 @@ impl Requester {
         make: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest,
     ) -> Result<T, AskError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.try_send(make(reply)).map_err(|error| match error {
+        self.send(make(reply)).map_err(|error| match error {
             TrySendError::Full(_) => AskError::QueueFull,
             TrySendError::Disconnected(_) => AskError::Stopped,
         })?;
-        self.is_pending.store(true, Ordering::Release);
         match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(_)) => Err(AskError::Stopped),
             Err(_) => Err(AskError::Timeout),
         }
+    }
+
+    /// Puts a request into the worker's queue.
+    ///
+    /// # Errors
+    /// The request comes back if the worker's queue is full, or the worker is gone.
+    pub(crate) fn send(&self, request: WorkerRequest) -> Result<(), TrySendError<WorkerRequest>> {
+        self.queue.try_send(request)?;
+        self.is_pending.store(true, Ordering::Release);
+        Ok(())
     }
 }
 

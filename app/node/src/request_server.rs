@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use weir_nat::{Admin, AdminMut, Flush, SessionFilter, ShardId, Tick};
 
 use crate::capture::CapturePoint;
-use crate::request::{HomesPage, Mailbox, Page, SubscriberPage, WorkerRequest};
+use crate::request::{HomesPage, LiveSwap, Mailbox, Page, SubscriberPage, WorkerRequest};
 
 /// Table slots visited per turn for a dump: some microseconds.
 const SLOTS_PER_TURN: usize = 256;
@@ -26,6 +26,7 @@ pub(crate) struct RequestServer {
     mailbox: Mailbox,
     work: Option<Work>,
     capture_point: Option<Box<CapturePoint>>,
+    live_swap: Option<LiveSwap>,
 }
 
 /// Work that is done piece by piece.
@@ -72,13 +73,18 @@ struct Flushing {
 
 impl RequestServer {
     pub(crate) fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, work: None, capture_point: None }
+        Self { mailbox, work: None, capture_point: None, live_swap: None }
     }
 
     /// Returns the running capture, if there is one.
     #[inline]
     pub(crate) fn capture_point(&mut self) -> Option<&mut CapturePoint> {
         self.capture_point.as_deref_mut()
+    }
+
+    /// Returns the generation that is to be put in force, once: it concerns more than the NAT.
+    pub(crate) fn take_live_swap(&mut self) -> Option<LiveSwap> {
+        self.live_swap.take()
     }
 
     /// Works on the requests for one turn. Must be called once per turn. True while there is more
@@ -126,6 +132,7 @@ impl RequestServer {
                 }
                 let _ = reply.send(is_free);
             }
+            WorkerRequest::SwapLive(swap) => self.live_swap = Some(swap),
         }
     }
 

@@ -13,6 +13,7 @@ use weir_process::Log;
 
 use crate::clock::Clock;
 use crate::collectors::Collectors;
+use crate::generations::Generations;
 use crate::node::{Node, PortHandle, PortSample, ShardHandle, ShardHandles, WorkerHandle};
 use crate::rates::Rates;
 use crate::request::{HomesPage, Mailbox, SubscriberPage, mailbox};
@@ -73,6 +74,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         frame_max: 1518,
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
+        generations: Generations::none(),
         rates: Rates::default(),
         http: Arc::default(),
         member: OnceLock::new(),

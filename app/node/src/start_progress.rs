@@ -62,6 +62,7 @@ impl StartProgress {
             workers: Vec::new(),
             threads: Vec::new(),
             membership: None,
+            generation: None,
             waiting: Some(waiting),
         }
     }

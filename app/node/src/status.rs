@@ -119,6 +119,7 @@ pub(crate) mod tests {
             flows: 0,
             flows_max: 1000,
             subscribers: 0,
+            generation: 0,
             memory_bytes: 0,
             record_page_bytes: 0,
             index_page_bytes: 0,

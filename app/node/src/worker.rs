@@ -20,6 +20,7 @@ use crate::block_events::BlockEventLog;
 use crate::cluster::ThreadLink;
 use crate::dpdk_ports::DpdkPorts;
 use crate::publisher::Publisher;
+use crate::request::LiveSwap;
 
 /// Block events handed to the log per turn.
 const EVENTS_PER_TURN: usize = 64;
@@ -84,6 +85,9 @@ impl WorkerLoop {
             stats.late_discarded.add(turn.discarded as u64);
         }
         let is_asked = self.ports.request_server.serve(self.core.engine.nat_mut().admin_mut(), now);
+        if is_asked {
+            self.swap_live();
+        }
         let is_busy_elsewhere = is_asked || turn.is_busy || turn.is_holding;
         self.log_blocks(EVENTS_PER_TURN);
         self.log_sessions();
@@ -91,6 +95,18 @@ impl WorkerLoop {
         let (engine, stats) = (&self.core.engine, &self.ports.stats);
         self.publisher.publish(now, cycles, has_work, engine, stats);
         TurnResult { packets, is_busy_elsewhere }
+    }
+
+    /// Puts the generation in force that was asked for, and sends the former one back.
+    #[cold]
+    fn swap_live(&mut self) {
+        let Some(LiveSwap { settings, reply }) = self.ports.request_server.take_live_swap() else {
+            return;
+        };
+        let former = self.core.engine.setup().swap_live(settings);
+        self.ports.stats.generation.set(self.core.engine.admin().generation());
+        // The requester waits as long as it takes; only at the end of the node has it gone.
+        let _ = reply.send(former);
     }
 
     /// Hands block events to the log's own thread; without a log they are only taken out of the

@@ -58,6 +58,8 @@ pub(crate) struct WorkerStats {
     pub late_packets: Counter,
     /// Packets that had waited too long during a stall and were discarded.
     pub late_discarded: Counter,
+    /// Number of the generation of settings in force.
+    pub generation: Gauge,
     /// Packets that wait for copies.
     pub held: Gauge,
     /// Changes that should wait for copies, in shards that have none.
@@ -115,6 +117,7 @@ impl WorkerStats {
             capture_dropped: Counter::default(),
             late_packets: Counter::default(),
             late_discarded: Counter::default(),
+            generation: Gauge::default(),
             held: Gauge::default(),
             commits_alone: Gauge::default(),
             flows: Gauge::default(),

@@ -94,6 +94,15 @@ pub const EVENTS: &[(&str, &str)] = &[
         "No gateway of a side has answered ARP since start; the worker keeps asking.",
     ),
     ("gateway-up", "A gateway of a side answers ARP."),
+    (
+        "generation-late",
+        "A worker has not taken new settings within 5 s; it takes them when it turns again.",
+    ),
+    ("generation-refused", "New settings were refused, and the former ones go on; says why."),
+    (
+        "generation-taken",
+        "New settings are in force; says their number, how many changes they have and, in a cluster, which keys wait for a restart.",
+    ),
     ("guard-restarted", "The process that holds the routes ended and was restarted."),
     ("guard-resumed", "The guard of the routes that stood still goes on."),
     (

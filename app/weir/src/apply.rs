@@ -39,8 +39,8 @@ pub(crate) struct Args {
     /// Write nothing, only say what would change.
     #[arg(long, conflicts_with_all = ["wait", "force"])]
     dry_run: bool,
-    /// Return only when the leading controller has taken it, every shard is served, and the cluster
-    /// is not at risk.
+    /// Return only when the leading controller and all running nodes have taken it, every shard is
+    /// served, and the cluster is not at risk.
     #[arg(long)]
     wait: bool,
     /// Although live flows end by it: all those that the changes marked with ! name.
@@ -144,11 +144,14 @@ async fn wait(operator: &Operator, revision: Revision) -> anyhow::Result<()> {
 }
 
 fn words(progress: &ApplyProgress) -> String {
-    let ApplyProgress { is_taken, wanted, served, waits, risk } = progress;
+    let ApplyProgress { is_taken, wanted, served, lagging, waits, risk } = progress;
     let taken =
         if *is_taken { "the controller has taken it" } else { "no controller has taken it yet" };
     let waits = match risk {
         _ if progress.is_done() => String::new(),
+        _ if progress.is_served() && !lagging.is_empty() => {
+            format!("; have not taken the settings yet: {}", lagging.join(", "))
+        }
         Some(risk) if progress.is_served() => format!("; at risk: {risk}"),
         _ if waits.is_empty() => String::new(),
         _ => format!("; waits: {waits}"),

@@ -21,6 +21,7 @@ mod metrics;
 mod moved;
 mod node_socket;
 mod rebalance;
+mod reload;
 mod replay;
 mod role;
 mod routes;
@@ -62,6 +63,7 @@ enum Command {
     Where(r#where::Args),
     Capture(capture::Args),
     Metrics(metrics::Args),
+    Reload(reload::Args),
     Apply(apply::Args),
     Controller(controller::Args),
     Cluster(cluster::Args),
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Check(args) => return check::run(&args),
         Command::Status(args) => return status::run(&args),
         Command::Routes(args) => return routes::run(&args),
+        Command::Reload(args) => return reload::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
@@ -204,6 +207,7 @@ mod tests {
             "where --home 10.200.0.1,7 --from 2026-03-01T12:00:00Z --to 2026-03-01T13:00:00Z",
             "capture --worker 0 --side access --inner --filter udp -c 5 -w out.pcapng",
             "metrics",
+            "reload --dry-run --force --json",
             "apply cluster.toml --dry-run",
             "apply cluster.toml --wait --force --config /etc/weir/weir.toml",
             "controller --cluster north --etcd http://10.0.0.1:2379,http://10.0.0.2:2379",

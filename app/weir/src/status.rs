@@ -87,6 +87,7 @@ fn print(status: &Status) -> io::Result<()> {
         ("new flows/s", Align::Right),
         ("drops/s", Align::Right),
         ("subscribers", Align::Right),
+        ("generation", Align::Right),
         ("memory", Align::Right),
         ("pages", Align::Left),
     ]);
@@ -221,6 +222,7 @@ fn worker_row(worker: &WorkerStatus) -> Vec<String> {
         format!("{:.0}", worker.rates.new_flows),
         format!("{:.0}", worker.rates.drops),
         worker.subscribers.to_string(),
+        worker.generation.to_string(),
         format!("{} MiB", worker.memory_bytes >> 20),
         pages(worker.record_page_bytes, worker.index_page_bytes),
     ]

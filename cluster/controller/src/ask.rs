@@ -91,6 +91,7 @@ fn understand(asked: &NodeId, body: &[u8]) -> Result<NodeReport, ReportError> {
         broken: answer.broken,
         bird_down,
         doubts,
+        generation: answer.generation,
         troubles: NodeTroubles {
             is_still: answer.is_still,
             why: answer.troubles.iter().take(TROUBLES_MAX).map(|why| shortened(why)).collect(),

@@ -236,6 +236,10 @@ pub struct NodeAnswer {
     /// Whether its route guard or its roles thread is stalled: the node would not follow a move.
     #[serde(default)]
     pub is_still: bool,
+    /// Revision of the settings that all its workers have taken; the lowest of them. None: an
+    /// earlier version, which takes settings when it restarts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
     /// Everything wrong with the node except its ports: threads, disks, the guard; the first
     /// [`TROUBLES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -279,6 +283,10 @@ pub struct ReportedNode {
     /// alive, cut-off, stopping, suspect, dead, fenced.
     pub life: String,
     pub why: String,
+    /// Revision of the settings that all its workers have taken. None: it has not answered lately,
+    /// or is of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
     /// Its workers that run but are cut off; all workers of a cut-off node.
     #[serde(default)]
     pub cut_off: Vec<u16>,

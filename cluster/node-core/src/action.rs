@@ -1,5 +1,6 @@
 //! The actions that a node wants carried out.
 
+use weir_config::Desired;
 use weir_etcd::{NodeRecord, Revision};
 use weir_map::{ShardEntry, ShardId};
 use weir_replication::WorkerCommand;
@@ -30,6 +31,9 @@ pub enum CoreAction {
     Join(Box<NodeRecord>),
     /// The node's record is to be replaced by this one.
     Register(Box<NodeRecord>),
+    /// The workers are to take the settings of the cluster that change at run time, as generation
+    /// `number`, the revision of the settings in etcd. A driver may skip one that is replaced.
+    TakeSettings { number: u64, desired: Box<Desired> },
     /// Nothing is left to be handed over, or it takes too long: the node may end.
     HandedOver,
     /// Follows [`CoreEvent::End`](crate::CoreEvent::End): the map is on disk. Next, routes are

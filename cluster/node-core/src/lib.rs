@@ -23,8 +23,8 @@
 //!   come.
 //!
 //! Beside the core: what a node starts with ([`first_look`]), its shutdown notice
-//! ([`shutdown_notice`]), the configuration of a worker's NAT ([`nat_setup`]) and the memory of its
-//! tables ([`TableMemory`]).
+//! ([`shutdown_notice`]), the configuration of a worker's NAT ([`nat_setup`]), the part of it that
+//! changes at run time ([`live`]) and the memory of its tables ([`TableMemory`]).
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,7 @@ pub mod first_look;
 mod hand_over;
 mod input_queue;
 mod known_map;
+pub mod live;
 mod map_keeper;
 pub mod nat_setup;
 mod node_core;

@@ -141,7 +141,7 @@ pub enum Replayed<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use weir_etcd::{HistoryPosition, Key, MirrorEvent, NodeRecord, Revision, WorkerRecord};
     use weir_map::{BootId, Incarnation, NodeId, ShardEntry, ShardId, WorkerId};
     use weir_replication::WorkerEvent;
@@ -153,7 +153,7 @@ mod tests {
     use crate::known_map::KnownMap;
     use crate::setup::tests::desired;
 
-    fn start() -> CoreStart {
+    pub(crate) fn start() -> CoreStart {
         let worker = WorkerRecord {
             index: 0,
             boot_id: BootId(7).to_string(),

@@ -9,11 +9,13 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
+use weir_config::Desired;
 use weir_engine::{
-    AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, Side, SideConfig,
+    AccessMode, EngineConfig, FragmentLimits, LiveEngineSettings, LiveSettings, MssClamp,
+    ResourceLimits, Side, SideConfig,
 };
 use weir_map::LANES;
-use weir_nat::{NatConfig, ShardRoom, Timeouts};
+use weir_nat::{ActiveRules, LiveNatSettings, NatConfig, ShardRoom, Timeouts, home_addresses};
 use weir_wire::ethernet::Mac;
 
 use crate::options::Options;
@@ -173,6 +175,24 @@ pub(crate) fn engine_config(
         peers_max: weir_worker::PEERS_MAX,
         replication_port: Some(REPLICATION_PORT),
     }
+}
+
+/// Returns generation `number` of a worker's settings, as the cluster's file wants them.
+pub(crate) fn live_settings(
+    options: &Options,
+    position: WorkerPosition,
+    number: u64,
+    desired: &Desired,
+) -> Box<LiveSettings> {
+    let mut config = engine_config(options, position, [0; 4]);
+    config.nat.quarantine_sec = desired.nat.quarantine_sec;
+    Box::new(LiveSettings {
+        number,
+        engine: LiveEngineSettings::of(&config),
+        nat: LiveNatSettings::of(&config.nat).expect("the tables were built for them"),
+        homes: home_addresses(&desired.access.subscribers),
+        rules: Box::new(ActiveRules::none()),
+    })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod capture_route;
 mod hostile;
 mod metrics_server;
 mod peer;
+mod reload_route;
 mod routes;
 #[cfg(test)]
 mod server_tests;

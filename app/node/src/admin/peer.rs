@@ -7,6 +7,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use weir_process::http::{PeerUser, RefusedRequest};
 
+/// Marks the answer to a request that has changed nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unchanged;
+
 /// Whether a request may change something. The safe methods of RFC 9110 section 9.2.1 do not.
 fn changes(method: &Method) -> bool {
     !method.is_safe()
@@ -30,7 +34,8 @@ pub(super) async fn guard(
     }
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
-    if changes(&method) && response.status().is_success() {
+    let has_changed = response.extensions().get::<Unchanged>().is_none();
+    if changes(&method) && response.status().is_success() && has_changed {
         tracing::info!(event = "admin-change", %method, path, "state changed");
     }
     response

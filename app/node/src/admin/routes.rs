@@ -12,7 +12,7 @@ use weir_admin::api::{DropCount, MemberStatus, ShardStatus, Status};
 use weir_process::http::{ListenerLimits, RefusedRequest, Server};
 
 use super::peer::guard;
-use super::{capture_route, metrics_server, sessions_route, subscriber_route};
+use super::{capture_route, metrics_server, reload_route, sessions_route, subscriber_route};
 use crate::node::Node;
 
 /// Serves until the task is dropped.
@@ -40,6 +40,7 @@ fn router(node: Arc<Node>) -> Router {
         .route("/subscribers", get(subscriber_route::list))
         .route("/subscriber/{address}", get(subscriber_route::show))
         .route("/subscriber/{address}/flush", post(subscriber_route::flush))
+        .route("/reload", get(reload_route::compare).post(reload_route::reload))
         .route("/capture", get(capture_route::capture))
         .merge(metrics_server::router())
         .fallback(unknown)

@@ -105,6 +105,7 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 }
                 reply.send(is_free).unwrap();
             }
+            Some(WorkerRequest::SwapLive(swap)) => drop(swap.reply.send(swap.settings)),
         }
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use weir_etcd::{EtcdCluster, NodeId, NodeRecord, WorkerRecord};
@@ -32,6 +33,7 @@ use super::map_file;
 use super::member_snapshot::MemberSnapshot;
 use super::roles_thread;
 use crate::failure::Failure;
+use crate::generations::follow::AppliedSettings;
 use crate::node::Node;
 use crate::turns::{Thread, Turns};
 
@@ -68,7 +70,8 @@ pub(crate) struct NodeShutdownNotice {
 
 impl JoiningNode {
     /// Registers the node, which takes roles from then on. Its workers must be running.
-    /// `recording`: the file to which all input of its core is written.
+    /// `recording`: the file to which all input of its core is written. `applied`: takes the
+    /// cluster's settings.
     ///
     /// # Errors
     /// When the system gives no thread, or the recording cannot be made.
@@ -76,6 +79,7 @@ impl JoiningNode {
         mut self,
         node: &Arc<Node>,
         recording: Option<&Path>,
+        applied: UnboundedSender<AppliedSettings>,
     ) -> Result<Membership, Failure> {
         let inbox = self.inbox.clone();
         let record = NodeRecord {
@@ -137,6 +141,7 @@ impl JoiningNode {
             snapshot,
             keys: KeyState::new(&self.keys),
             handed_over,
+            applied,
             recorder,
         };
         let thread = thread::Builder::new()

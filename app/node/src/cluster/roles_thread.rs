@@ -13,6 +13,7 @@ use std::io::BufWriter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use weir_engine::Side;
 use weir_map::ShardId;
@@ -31,6 +32,7 @@ use super::key_state::KeyState;
 use super::map_file::MapFile;
 use super::member_snapshot::MemberSnapshot;
 use super::thread_member::WorkerLink;
+use crate::generations::follow::AppliedSettings;
 use crate::node::{Node, ShardHandle};
 use crate::turns::Thread;
 
@@ -56,6 +58,8 @@ pub(super) struct RolesThreadInputs {
     pub keys: KeyState,
     /// Raised when the node has handed over.
     pub handed_over: watch::Sender<bool>,
+    /// Takes the cluster's settings.
+    pub applied: UnboundedSender<AppliedSettings>,
     /// Writes down all input of the core.
     pub recorder: Option<Recorder<BufWriter<File>>>,
 }
@@ -73,6 +77,7 @@ pub(super) struct RolesThread {
     pub(super) snapshot: Arc<MemberSnapshot>,
     pub(super) keys: KeyState,
     handed_over: watch::Sender<bool>,
+    applied: UnboundedSender<AppliedSettings>,
     recorder: Option<Recorder<BufWriter<File>>>,
     began: Instant,
     /// The index of each shard at each worker.
@@ -102,6 +107,7 @@ pub(super) fn run(inputs: RolesThreadInputs) {
         snapshot: inputs.snapshot,
         keys: inputs.keys,
         handed_over: inputs.handed_over,
+        applied: inputs.applied,
         recorder: inputs.recorder,
         began: Instant::now(),
         shard_indexes: BTreeMap::new(),
@@ -205,6 +211,10 @@ impl RolesThread {
                 self.etcd.join(&record);
             }
             CoreAction::Register(record) => self.etcd.update(*record),
+            // The receiver has gone only when the node ends.
+            CoreAction::TakeSettings { number, desired } => {
+                let _ = self.applied.send(AppliedSettings { number, desired });
+            }
             CoreAction::HandedOver => drop(self.handed_over.send_replace(true)),
             CoreAction::Ended => self.has_ended = true,
         }

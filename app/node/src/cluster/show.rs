@@ -115,6 +115,7 @@ impl RolesThread {
             doubts_total: Some(self.core.roles().doubts().count()),
             is_still: *self.core.guard_state() == GuardState::Silent,
             // `Node::answer` fills these in: the node knows more of them than its roles.
+            generation: None,
             troubles: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 
 mod lab;
 mod program;
+mod reload;
 
 use std::fs;
 use std::io::{self, Read};

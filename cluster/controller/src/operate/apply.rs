@@ -12,7 +12,7 @@ use weir_map::ShardId;
 use super::order::{OperateError, Operator, TRIES, put};
 use super::status::risk;
 use super::words;
-use crate::records::{ControllerState, FORMAT, Meta, OrderAuthor};
+use crate::records::{ControllerState, FORMAT, LeaderReport, Meta, OrderAuthor, ReportedNode};
 use crate::state::View;
 
 /// A cluster file compared with the desired state in etcd.
@@ -39,6 +39,8 @@ pub struct ApplyProgress {
     /// Number of shards in the file; `served` is the number of those that have an entry.
     pub wanted: usize,
     pub served: usize,
+    /// Nodes that run and have not taken the file's settings.
+    pub lagging: Vec<String>,
     /// Reason that nothing proceeds; empty if it does.
     pub waits: String,
     /// Reason that one more failure would end flows or would not be repaired; none: neither is so.
@@ -50,9 +52,10 @@ impl ApplyProgress {
         self.is_taken && self.served == self.wanted
     }
 
-    /// True if all shards of the file are served and no risk is left.
+    /// True if all shards of the file are served, all nodes have taken its settings and no risk is
+    /// left.
     pub fn is_done(&self) -> bool {
-        self.is_served() && self.risk.is_none()
+        self.is_served() && self.lagging.is_empty() && self.risk.is_none()
     }
 }
 
@@ -188,10 +191,20 @@ impl Operator {
             is_taken: report.is_some_and(|report| report.desired >= Some(revision)),
             wanted: wanted.len(),
             served: wanted.iter().filter(|shard| is_served(shard.id)).count(),
+            lagging: report.map(|report| lagging(report, revision)).unwrap_or_default(),
             waits,
             risk,
         })
     }
+}
+
+/// Returns the nodes that run and have taken other settings than those of this revision. A node of
+/// an earlier version names none: it takes settings when it restarts.
+fn lagging(report: &LeaderReport, revision: Revision) -> Vec<String> {
+    let is_running = |node: &&ReportedNode| ["alive", "cut-off", "suspect"].contains(&&*node.life);
+    let taken = |node: &ReportedNode| node.generation.and_then(|it| i64::try_from(it).ok());
+    let lags = |node: &&ReportedNode| taken(node).is_some_and(|it| it != revision.0);
+    report.nodes.iter().filter(is_running).filter(lags).map(|node| node.node.clone()).collect()
 }
 
 fn read(value: &[u8]) -> Result<Desired, DesiredError> {

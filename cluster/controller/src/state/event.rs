@@ -40,6 +40,8 @@ pub struct NodeReport {
     /// holds.
     pub acting: Vec<(ShardId, Incarnation, Term)>,
     pub doubts: NodeDoubts,
+    /// Revision of the settings that all its workers have taken. None: an earlier version.
+    pub generation: Option<u64>,
     pub troubles: NodeTroubles,
 }
 

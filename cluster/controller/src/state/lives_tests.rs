@@ -47,6 +47,7 @@ fn report(from: &str, about: &str, is_heard: bool) -> NodeReport {
         bird_down: Vec::new(),
         acting: Vec::new(),
         doubts: NodeDoubts::default(),
+        generation: None,
         troubles: NodeTroubles::default(),
     }
 }

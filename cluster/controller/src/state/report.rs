@@ -77,6 +77,7 @@ impl Controller {
             ReportedNode {
                 node: node.name.to_string(),
                 life: life.into(),
+                generation: self.troubles.generation(&node.name),
                 why,
                 cut_off,
                 is_drained: self.is_drain_ordered(&node.name),

@@ -17,33 +17,48 @@ use super::time::ControllerTime;
 pub(super) const STANDS_STILL: &str = "the guard of the routes or the thread of the roles stands still on a node of its shards: \
      nothing is moved there meanwhile, `weir status` on the nodes says which";
 
-/// The last troubles of each node, and the time of the report.
+/// The last troubles of each node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Troubles {
-    reports: BTreeMap<NodeId, (NodeTroubles, u64)>,
+    reports: BTreeMap<NodeId, OwnReport>,
+}
+
+/// What a node reports of itself, and the time of the report.
+#[derive(Clone, Debug, Default)]
+struct OwnReport {
+    troubles: NodeTroubles,
+    generation: Option<u64>,
+    at_ms: u64,
 }
 
 impl Troubles {
-    /// Takes a report. Returns whether the node's troubles have changed.
+    /// Takes a report. Returns whether the node's troubles or its generation of settings have
+    /// changed.
     pub(super) fn on_report(&mut self, report: &NodeReport, now: ControllerTime) -> bool {
-        let reported = (report.troubles.clone(), now.monotonic_ms);
-        let before = self.reports.insert(report.node.clone(), reported);
-        before.map(|(before, _)| before).unwrap_or_default() != report.troubles
+        let (troubles, generation) = (report.troubles.clone(), report.generation);
+        let reported = OwnReport { troubles, generation, at_ms: now.monotonic_ms };
+        let before = self.reports.insert(report.node.clone(), reported).unwrap_or_default();
+        before.troubles != report.troubles || before.generation != generation
+    }
+
+    /// Returns the revision of the settings that a node has taken, as far as it is known.
+    pub(super) fn generation(&self, node: &NodeId) -> Option<u64> {
+        self.reports.get(node)?.generation
     }
 
     /// Forgets nodes that do not answer; other state covers them.
     pub(super) fn forget(&mut self, report_max_ms: u64, now: ControllerTime) {
-        self.reports.retain(|_, (_, at_ms)| now.since(*at_ms) <= report_max_ms);
+        self.reports.retain(|_, report| now.since(report.at_ms) <= report_max_ms);
     }
 
     pub(super) fn notes(&self) -> impl Iterator<Item = String> + '_ {
-        self.reports.iter().flat_map(|(node, (troubles, _))| {
+        self.reports.iter().flat_map(|(node, OwnReport { troubles, .. })| {
             troubles.why.iter().map(move |why| format!("{node}: {why}"))
         })
     }
 
     fn stands_still(&self, node: &NodeId) -> bool {
-        self.reports.get(node).is_some_and(|(troubles, _)| troubles.is_still)
+        self.reports.get(node).is_some_and(|report| report.troubles.is_still)
     }
 
     /// Returns the nodes of a shard that would not follow this move of it.

@@ -81,6 +81,7 @@ fn a_report_is_parsed_with_all_its_fields() {
         // A node reports only its own workers.
         acting: vec![(ShardId(9), acting, Term(4))],
         doubts: NodeDoubts { shards: doubts.into(), are_all: true },
+        generation: None,
         troubles: NodeTroubles { is_still: true, why: vec!["epochs are not kept".into()] },
     };
     assert_eq!(answered(ok(&body)), Some(report));

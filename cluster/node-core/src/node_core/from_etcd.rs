@@ -8,6 +8,7 @@ use weir_map::{NodeId, ShardEntry, ShardId, WorkerId};
 use weir_roles::{NodeWorker, RolesInput};
 
 use super::Core;
+use crate::action::CoreAction;
 use crate::event::{Registration, WriteResult};
 use crate::setup::{desired_input, workers_of};
 
@@ -62,6 +63,10 @@ impl Core {
                 Ok(desired) => {
                     let text = String::from_utf8_lossy(value);
                     self.keeper.set_desired(self.now, &text);
+                    self.actions.push_back(CoreAction::TakeSettings {
+                        number: revision.0.try_into().unwrap_or(0),
+                        desired: Box::new(desired.clone()),
+                    });
                     self.apply(desired);
                 }
                 Err(error) => unreadable("what the cluster is", &error),
@@ -82,6 +87,7 @@ impl Core {
 
     /// Replaces the cluster settings that the operator wants.
     pub(super) fn apply(&mut self, desired: Desired) {
+        self.roles.set_quarantine_ms(1000 * u64::from(desired.nat.quarantine_sec));
         self.queue(desired_input(&desired));
         self.desired = desired;
     }

@@ -38,6 +38,7 @@ pub fn report_of<F: Fn(usize, ShardId) -> u64>(core: &Core, facts: NodeFacts<F>)
             shards: doubts.collect(),
             are_all: roles.doubts().count() <= DOUBTS_MAX,
         },
+        generation: None,
         troubles: NodeTroubles::default(),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use weir_engine::{Engine, Side};
+use weir_engine::{Engine, LiveSettings, Side};
 use weir_nat::BlockEvent;
 use weir_node_core::StallEnd;
 use weir_replication::{Replication, WorkerCommand, WorkerEvent};
@@ -21,6 +21,8 @@ pub(crate) struct Worker {
     ports: Rings<VecPool>,
     /// Commands on their way, with their arrival times.
     commands: VecDeque<(u64, WorkerCommand)>,
+    /// Settings on their way, with their arrival times.
+    settings: VecDeque<(u64, Box<LiveSettings>)>,
     pub(crate) orders_total: u64,
     /// Its next turn, in virtual time.
     pub(crate) turn_due_us: u64,
@@ -52,6 +54,7 @@ impl Worker {
             core: weir_worker::Worker::new(engine, Some(member)),
             ports: Rings::new(VecPool::new()),
             commands: VecDeque::new(),
+            settings: VecDeque::new(),
             orders_total: 0,
             turn_due_us: 0,
             stalled_until_us: 0,
@@ -96,6 +99,10 @@ impl Worker {
         self.commands.push_back((due_us, command));
     }
 
+    pub(crate) fn take_settings(&mut self, due_us: u64, settings: Box<LiveSettings>) {
+        self.settings.push_back((due_us, settings));
+    }
+
     /// Passes the frames that were sent to `sink`, with their sides.
     pub(crate) fn take_frames(&mut self, mut sink: impl FnMut(Side, VecFrame)) {
         for side in Side::ALL {
@@ -109,6 +116,10 @@ impl Worker {
         while self.commands.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
             let (_, command) = self.commands.pop_front().expect("the first command is due");
             self.link_mut().commands.push_back(command);
+        }
+        while self.settings.front().is_some_and(|(due_us, _)| *due_us <= now_us) {
+            let (_, settings) = self.settings.pop_front().expect("the first settings are due");
+            drop(self.core.engine.setup().swap_live(settings));
         }
         (self.link_mut().fence, self.link_mut().room) = (fence.0, room);
         let now = Duration::from_micros(clock_us);

@@ -11,7 +11,7 @@ use weir_routes::watchdog::Alarm;
 use super::{Event, World};
 use crate::fault::Fault;
 use crate::node::{Message, Process, ProcessConfig, RouteOrder, Turn};
-use crate::site::WorkerPosition;
+use crate::site::{WorkerPosition, live_settings};
 
 const SLOT_US: u64 = 10_000;
 /// Cost of a turn, and of each packet in it.
@@ -280,6 +280,13 @@ impl World {
             }
             CoreAction::Join(record) => self.control.plane.take_part(now_us, node, &record),
             CoreAction::Register(record) => self.control.plane.update_node(now_us, node, &record),
+            CoreAction::TakeSettings { number, desired } => {
+                for (worker, it) in process.workers.iter_mut().enumerate() {
+                    let position = WorkerPosition { node, worker };
+                    let settings = live_settings(&self.options, position, number, &desired);
+                    it.take_settings(due_us, settings);
+                }
+            }
             CoreAction::HandedOver => {
                 self.timeline.add(now_us, || format!("n{node} has handed over"));
                 process.is_ending = true;

@@ -66,6 +66,7 @@ async fn answer(mut mailbox: Mailbox) {
             }
             Some(WorkerRequest::Flush { reply, .. }) => drop(reply.send(1)),
             Some(WorkerRequest::Capture { reply, .. }) => drop(reply.send(true)),
+            Some(WorkerRequest::SwapLive(swap)) => drop(swap.reply.send(swap.settings)),
         }
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             ));
             return ExitCode::from(11);
         }
-        ConfigFile::Single(config) => weir_node::run(&config, &warnings),
+        ConfigFile::Single(config) => weir_node::run(&config, &args.config, &warnings),
         ConfigFile::Member(member) => {
             weir_node::run_member(&member, &warnings, args.record.as_deref())
         }

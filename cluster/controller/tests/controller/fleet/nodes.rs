@@ -43,6 +43,7 @@ impl Node {
             is_deaf: false,
             broken: Vec::new(),
             bird_down: Vec::new(),
+            generation: None,
             troubles: NodeTroubles::default(),
             seen: BTreeMap::new(),
         }

@@ -252,6 +252,7 @@ impl ReportedValues {
                 .map(|(at, by, term)| (ShardId(shard(*at)), who(*by), Term(term.value() as u32)))
                 .collect(),
             doubts: NodeDoubts { shards: doubts.collect(), are_all: self.are_all },
+            generation: None,
             troubles: NodeTroubles { is_still: self.are_all, why: vec!["any".into()] },
         }
     }

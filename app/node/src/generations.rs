@@ -1,0 +1,255 @@
+//! The generations of the node's settings: built on a thread of their own, swapped into each worker
+//! between two turns, and freed here.
+//!
+//! ```text
+//!   single node: POST /reload --> the file ----+
+//!   cluster: roles thread --> what was applied-+--> build, for each worker --> SwapLive --> worker
+//!                                                                                 |
+//!                                          former generation, to be freed <-------+
+//! ```
+//!
+//! Invariants: one generation is taken at a time; one that cannot be built changes nothing. A
+//! worker that does not answer in time is named, and takes the generation when it turns again.
+//! Generations reach a worker in their order.
+
+pub(crate) mod follow;
+pub(crate) mod reload;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::TrySendError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout_at};
+use weir_admin::api::GenerationStatus;
+use weir_config::Config;
+use weir_engine::LiveSettings;
+use weir_nat::{LiveNatSettings, NeedsRestart};
+use weir_node_core::ClusterRoom;
+use weir_node_core::live::{live_nat_settings, live_settings};
+use weir_rules::RuleSet;
+
+use crate::node::WorkerHandle;
+use crate::request::{ANSWER_TIMEOUT, LiveSwap, Requester, WorkerRequest};
+use reload::NodeFile;
+
+/// Time between two looks whether a worker's full queue has room.
+const QUEUE_FULL_WAIT: Duration = Duration::from_millis(100);
+
+/// The settings of a running node.
+#[derive(Debug)]
+pub(crate) struct Generations {
+    /// What the tables of the workers were built for.
+    built_for: Arc<BuiltFor>,
+    /// The node's own file; none on a node of a cluster.
+    file: Option<NodeFile>,
+    /// Number of the newest generation.
+    wanted: Arc<AtomicU64>,
+    /// Nanoseconds from the first request to the last worker's answer.
+    swap_ns: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the newest generation was sent to the workers.
+    since: Option<Instant>,
+    refused: Option<String>,
+    for_restart: Vec<String>,
+}
+
+/// What the tables of each worker were built for.
+#[derive(Debug, Default)]
+struct BuiltFor {
+    rooms: Vec<ClusterRoom>,
+    nat: Vec<LiveNatSettings>,
+}
+
+/// A generation for each worker.
+struct Built {
+    settings: Vec<Box<LiveSettings>>,
+    /// What is left for a restart.
+    left: Vec<NeedsRestart>,
+}
+
+impl BuiltFor {
+    /// # Errors
+    /// When the settings cannot work.
+    fn build(&self, config: &Config, number: u64) -> Result<Built, String> {
+        let rules = Arc::new(RuleSet::empty());
+        let (mut settings, mut left) = (Vec::new(), Vec::new());
+        for (worker, built_for) in self.nat.iter().enumerate() {
+            let room = self.rooms.get(worker);
+            let mut live = live_settings(config, worker, room, number, Arc::clone(&rules))
+                .map_err(|error| format!("worker {worker}: {error}"))?;
+            left.extend(live.nat.fit(built_for));
+            settings.push(Box::new(live));
+        }
+        left.dedup();
+        Ok(Built { settings, left })
+    }
+}
+
+impl Generations {
+    /// `config`: the settings of the start. `file`: the path of a single node's file.
+    pub(crate) fn new(config: &Config, rooms: &[ClusterRoom], file: Option<PathBuf>) -> Self {
+        let workers = 0..config.workers.len();
+        // The tables were built from the same values.
+        let nat = workers.map(|worker| live_nat_settings(config, worker, rooms.get(worker)));
+        let nat = nat.map(|settings| settings.expect("the tables were built for them")).collect();
+        Self {
+            built_for: Arc::new(BuiltFor { rooms: rooms.to_vec(), nat }),
+            file: file.map(|path| NodeFile::new(path, config.clone())),
+            ..Self::none()
+        }
+    }
+
+    /// Returns the generations of a node without workers.
+    pub(crate) fn none() -> Self {
+        Self {
+            built_for: Arc::default(),
+            file: None,
+            wanted: Arc::default(),
+            swap_ns: AtomicU64::new(0),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns the number of the newest generation.
+    pub(crate) fn number(&self) -> u64 {
+        self.wanted.load(Relaxed)
+    }
+
+    /// Returns the seconds that the newest generation took from the first worker to the last.
+    pub(crate) fn swap_seconds(&self) -> f64 {
+        Duration::from_nanos(self.swap_ns.load(Relaxed)).as_secs_f64()
+    }
+
+    pub(crate) fn status(&self) -> GenerationStatus {
+        let state = self.state();
+        GenerationStatus {
+            number: self.number(),
+            refused: state.refused.clone(),
+            for_restart: state.for_restart.clone(),
+        }
+    }
+
+    /// Returns the generation that all workers have taken: the newest one, or the number of one
+    /// that lags.
+    pub(crate) fn in_force(&self, workers: &[WorkerHandle]) -> u64 {
+        let numbers = workers.iter().map(|worker| worker.stats.generation.get());
+        let number = self.number();
+        numbers.into_iter().find(|&taken| taken != number).unwrap_or(number)
+    }
+
+    /// Returns the workers that have not taken the newest generation.
+    fn lagging(&self, workers: &[WorkerHandle]) -> Vec<usize> {
+        let number = self.number();
+        let lags = |worker: &&WorkerHandle| worker.stats.generation.get() != number;
+        workers.iter().filter(lags).map(|worker| worker.worker).collect()
+    }
+
+    /// Returns a sentence for each reason to look at the node.
+    pub(crate) fn troubles(&self, workers: &[WorkerHandle], now: Instant) -> Vec<String> {
+        let state = self.state();
+        let refused = state.refused.iter();
+        let mut troubles: Vec<String> = refused
+            .map(|why| format!("settings were refused, the former ones go on: {why}"))
+            .collect();
+        let is_late = state.since.is_some_and(|since| now > since + ANSWER_TIMEOUT);
+        if is_late {
+            let late = self.lagging(workers).into_iter();
+            troubles.extend(late.map(|worker| {
+                format!("worker {worker}: has not taken generation {} yet", self.number())
+            }));
+        }
+        troubles
+    }
+
+    /// Notes that settings were refused. The former ones go on.
+    fn note_refused(&self, why: &str) {
+        tracing::error!(event = "generation-refused", "the former settings go on: {why}");
+        self.state().refused = Some(why.to_owned());
+    }
+
+    /// Puts a generation in force; returns the workers that have not taken it in time.
+    async fn take(&self, workers: &[WorkerHandle], number: u64, built: Built) -> Vec<usize> {
+        let for_restart = built.left.iter().map(|left| format!("nat.{}: {left}", left.key()));
+        let began = Instant::now();
+        *self.state() =
+            State { since: Some(began), refused: None, for_restart: for_restart.collect() };
+        self.wanted.store(number, Relaxed);
+        let lagging = swap(workers, built.settings, &self.wanted).await;
+        self.swap_ns.store(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        for worker in &lagging {
+            let seconds = ANSWER_TIMEOUT.as_secs();
+            tracing::error!(
+                event = "generation-late",
+                worker,
+                number,
+                "worker {worker} has not taken the settings within {seconds} s"
+            );
+        }
+        lagging
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Builds a generation on a thread of its own: it may take a while.
+async fn build(built_for: &Arc<BuiltFor>, config: Config, number: u64) -> Result<Built, String> {
+    let built_for = Arc::clone(built_for);
+    let built = tokio::task::spawn_blocking(move || built_for.build(&config, number)).await;
+    built.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Hands each worker its settings and frees the former ones. Returns the workers that have not
+/// answered in time: they get theirs later.
+async fn swap(
+    workers: &[WorkerHandle],
+    settings: Vec<Box<LiveSettings>>,
+    wanted: &Arc<AtomicU64>,
+) -> Vec<usize> {
+    let deadline = tokio::time::Instant::now() + ANSWER_TIMEOUT;
+    let begun = workers.iter().zip(settings).map(|(worker, settings)| {
+        let handed = hand_over(worker.requester.clone(), settings, Arc::clone(wanted));
+        (worker.worker, tokio::spawn(handed))
+    });
+    let begun: Vec<_> = begun.collect();
+    let mut lagging = Vec::new();
+    for (worker, handed) in begun {
+        // A task that is not awaited any more goes on.
+        if !matches!(timeout_at(deadline, handed).await, Ok(Ok(true))) {
+            lagging.push(worker);
+        }
+    }
+    lagging
+}
+
+/// Hands a worker its settings, however long it takes, and frees the former ones: the worker must
+/// not. False if the worker is gone, or a newer generation is wanted.
+async fn hand_over(
+    requester: Requester,
+    settings: Box<LiveSettings>,
+    wanted: Arc<AtomicU64>,
+) -> bool {
+    let number = settings.number;
+    let (reply, former) = oneshot::channel();
+    let mut request = WorkerRequest::SwapLive(LiveSwap { settings, reply });
+    while wanted.load(Relaxed) == number {
+        match requester.send(request) {
+            Ok(()) => return former.await.is_ok(),
+            Err(TrySendError::Full(back)) => request = back,
+            Err(TrySendError::Disconnected(_)) => return false,
+        }
+        sleep(QUEUE_FULL_WAIT).await;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;
