@@ -11,7 +11,7 @@
 //! | `GET /subscribers?shard=` | one [`SubscriberStatus`] without blocks per line |
 //! | `GET /subscriber/ADDRESS` | `[SubscriberStatus]`, one per shard or key that has the home |
 //! | `POST /subscriber/ADDRESS/flush` | [`Flushed`]; root only |
-//! | `GET /reload?force=` | [`Reload`]: what a reload of the node's file would do; 409 on a node of a cluster |
+//! | `GET /reload?force=` | [`Reload`]: what a reload would do; 409 in a cluster |
 //! | `POST /reload?force=` | [`Reload`]; root only |
 //! | `GET /capture?OPTIONS` | a pcapng file that grows until the reader disconnects |
 //! | `GET /metrics` | OpenMetrics text if asked for, else Prometheus' text format 0.0.4 |
@@ -30,6 +30,9 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
+
+pub use crate::reload::{GenerationStatus, Reload, ReloadChange, ReloadOutcome};
+pub use crate::subscriber::{Block, Flushed, SubscriberLimits, SubscriberStatus};
 /// All values of [`Session::state`].
 pub use weir_nat::SESSION_STATES;
 
@@ -152,18 +155,6 @@ pub struct ThreadStatus {
     pub turn_age_ms: u64,
     /// Whether the thread has stalled.
     pub is_late: bool,
-}
-
-/// The settings that change while the node runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GenerationStatus {
-    /// Number of the newest generation; in a cluster the revision of `weir apply`. 0: the settings
-    /// of the start.
-    pub number: u64,
-    /// Reason why the settings that were read last were refused; none if they were taken.
-    pub refused: Option<String>,
-    /// Keys of the newest generation that this node takes only when it restarts.
-    pub for_restart: Vec<String>,
 }
 
 /// State of one worker at one moment.
@@ -302,106 +293,6 @@ pub struct Session {
     /// standalone node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub role: Option<String>,
-}
-
-/// A subscriber that a worker holds state for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SubscriberStatus {
-    pub worker: usize,
-    pub shard: u32,
-    pub subscriber: Ipv4Addr,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub gre_key: Option<u32>,
-    /// Paired address; none without translation.
-    pub public_address: Option<Ipv4Addr>,
-    pub blocks: Vec<Block>,
-    /// Leased ports of all protocols, those in quarantine included.
-    pub ports_used: u32,
-    /// Live mappings and ports in quarantine.
-    pub mappings: u32,
-    /// Mappings plus further sessions.
-    pub flows: u32,
-    /// Further sessions.
-    #[serde(default)]
-    pub sessions: u32,
-    /// Number of blocks, given also where `blocks` lists none.
-    #[serde(default)]
-    pub blocks_held: u32,
-    /// Flows that the home may still begin in this second.
-    #[serde(default)]
-    pub new_flows_left: u32,
-    #[serde(default)]
-    pub limits: SubscriberLimits,
-    /// Same as in [`Session`].
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub role: Option<String>,
-}
-
-/// Limits of a home on its worker; none if there is no limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SubscriberLimits {
-    pub blocks: Option<u32>,
-    pub flows: Option<u32>,
-    pub sessions: Option<u32>,
-    pub new_flows_per_sec: Option<u32>,
-}
-
-/// A block of public ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Block {
-    pub public_address: Ipv4Addr,
-    pub port_first: u16,
-    /// Inclusive.
-    pub port_last: u16,
-}
-
-/// What a reload does with the node's file, or would do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reload {
-    pub outcome: ReloadOutcome,
-    /// Number of the generation in force after it.
-    pub generation: u64,
-    /// Why it is refused: the errors of the file, or the keys that cannot be taken.
-    pub errors: Vec<String>,
-    /// Findings that do not keep the file from being taken.
-    pub warnings: Vec<String>,
-    /// The differences between the file and what is in force.
-    pub changes: Vec<ReloadChange>,
-    /// Workers that have not taken the generation yet.
-    pub lagging: Vec<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReloadOutcome {
-    /// The file is in force.
-    Applied,
-    /// The file says what is in force already.
-    Unchanged,
-    /// The file can be applied; this was a dry run.
-    WouldApply,
-    /// Nothing has changed.
-    Refused,
-}
-
-/// A difference between a file and what is in force.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReloadChange {
-    /// The key, the worker or the shard.
-    pub subject: String,
-    pub what: String,
-    /// What it does to live flows.
-    pub effect: String,
-    /// Whether live flows end by it, so that it needs `force`.
-    pub is_stranding: bool,
-    /// Whether a running node cannot take it.
-    pub needs_restart: bool,
-}
-
-/// Result of a flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flushed {
-    pub mappings: usize,
 }
 
 /// Reason why a request was refused.

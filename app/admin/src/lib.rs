@@ -5,6 +5,8 @@
 
 pub mod api;
 pub mod client;
+mod reload;
+mod subscriber;
 mod tally;
 
 pub use tally::CaptureTally;

@@ -31,9 +31,10 @@ use weir_node_core::ClusterRoom;
 use weir_node_core::live::{live_nat_settings, live_settings};
 use weir_rules::RuleSet;
 
+use crate::failure::Failure;
 use crate::node::WorkerHandle;
 use crate::request::{ANSWER_TIMEOUT, LiveSwap, Requester, WorkerRequest};
-use reload::NodeFile;
+use reload::ReloadedFile;
 
 /// Time between two looks whether a worker's full queue has room.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(100);
@@ -44,16 +45,16 @@ pub(crate) struct Generations {
     /// What the tables of the workers were built for.
     built_for: Arc<BuiltFor>,
     /// The node's own file; none on a node of a cluster.
-    file: Option<NodeFile>,
+    file: Option<ReloadedFile>,
     /// Number of the newest generation.
     wanted: Arc<AtomicU64>,
     /// Nanoseconds from the first request to the last worker's answer.
     swap_ns: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<GenerationState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GenerationState {
     /// When the newest generation was sent to the workers.
     since: Option<Instant>,
     refused: Option<String>,
@@ -68,7 +69,7 @@ struct BuiltFor {
 }
 
 /// A generation for each worker.
-struct Built {
+struct BuiltGeneration {
     settings: Vec<Box<LiveSettings>>,
     /// What is left for a restart.
     left: Vec<NeedsRestart>,
@@ -77,7 +78,7 @@ struct Built {
 impl BuiltFor {
     /// # Errors
     /// When the settings cannot work.
-    fn build(&self, config: &Config, number: u64) -> Result<Built, String> {
+    fn build(&self, config: &Config, number: u64) -> Result<BuiltGeneration, String> {
         let rules = Arc::new(RuleSet::empty());
         let (mut settings, mut left) = (Vec::new(), Vec::new());
         for (worker, built_for) in self.nat.iter().enumerate() {
@@ -88,22 +89,32 @@ impl BuiltFor {
             settings.push(Box::new(live));
         }
         left.dedup();
-        Ok(Built { settings, left })
+        Ok(BuiltGeneration { settings, left })
     }
 }
 
 impl Generations {
     /// `config`: the settings of the start. `file`: the path of a single node's file.
-    pub(crate) fn new(config: &Config, rooms: &[ClusterRoom], file: Option<PathBuf>) -> Self {
-        let workers = 0..config.workers.len();
-        // The tables were built from the same values.
-        let nat = workers.map(|worker| live_nat_settings(config, worker, rooms.get(worker)));
-        let nat = nat.map(|settings| settings.expect("the tables were built for them")).collect();
-        Self {
-            built_for: Arc::new(BuiltFor { rooms: rooms.to_vec(), nat }),
-            file: file.map(|path| NodeFile::new(path, config.clone())),
+    ///
+    /// # Errors
+    /// When no tables can be built for the settings.
+    pub(crate) fn new(
+        config: &Config,
+        rooms: &[ClusterRoom],
+        file: Option<PathBuf>,
+    ) -> Result<Self, Failure> {
+        let nat = (0..config.workers.len()).map(|worker| {
+            live_nat_settings(config, worker, rooms.get(worker))
+                .map_err(|error| Failure::Engine { worker, reason: error.to_string() })
+        });
+        Ok(Self {
+            built_for: Arc::new(BuiltFor {
+                rooms: rooms.to_vec(),
+                nat: nat.collect::<Result<_, _>>()?,
+            }),
+            file: file.map(|path| ReloadedFile::new(path, config.clone())),
             ..Self::none()
-        }
+        })
     }
 
     /// Returns the generations of a node without workers.
@@ -175,11 +186,19 @@ impl Generations {
     }
 
     /// Puts a generation in force; returns the workers that have not taken it in time.
-    async fn take(&self, workers: &[WorkerHandle], number: u64, built: Built) -> Vec<usize> {
+    async fn take(
+        &self,
+        workers: &[WorkerHandle],
+        number: u64,
+        built: BuiltGeneration,
+    ) -> Vec<usize> {
         let for_restart = built.left.iter().map(|left| format!("nat.{}: {left}", left.key()));
         let began = Instant::now();
-        *self.state() =
-            State { since: Some(began), refused: None, for_restart: for_restart.collect() };
+        *self.state() = GenerationState {
+            since: Some(began),
+            refused: None,
+            for_restart: for_restart.collect(),
+        };
         self.wanted.store(number, Relaxed);
         let lagging = swap(workers, built.settings, &self.wanted).await;
         self.swap_ns.store(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
@@ -195,13 +214,17 @@ impl Generations {
         lagging
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, GenerationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Builds a generation on a thread of its own: it may take a while.
-async fn build(built_for: &Arc<BuiltFor>, config: Config, number: u64) -> Result<Built, String> {
+async fn build(
+    built_for: &Arc<BuiltFor>,
+    config: Config,
+    number: u64,
+) -> Result<BuiltGeneration, String> {
     let built_for = Arc::clone(built_for);
     let built = tokio::task::spawn_blocking(move || built_for.build(&config, number)).await;
     built.unwrap_or_else(|error| Err(error.to_string()))

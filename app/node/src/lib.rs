@@ -36,6 +36,7 @@ mod duration_histogram;
 mod engine_config;
 mod failure;
 mod forced_end;
+mod generation_metrics;
 mod generations;
 mod life_cycle;
 mod log_loss;

@@ -188,7 +188,7 @@ fn start_and_control(
         }
     };
     let rooms = joining.as_ref().map(JoiningNode::rooms).unwrap_or_default();
-    let generations = Generations::new(&config, &rooms, file.reloaded_path()?);
+    let generations = Generations::new(&config, &rooms, file.reloaded_path()?)?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
     forced_end.node_listens(match file {

@@ -14,7 +14,7 @@ use weir_process::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
 
 use crate::collector_metrics::collectors;
 use crate::duration_histogram::Durations;
-use crate::generations::Generations;
+use crate::generation_metrics::generations;
 use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
 use crate::start_progress::{StartProgress, awaited_names};
@@ -136,25 +136,7 @@ fn drops(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
     family.counter("weir_icmp_errors", "ICMP errors of the worker about packets.", series)
 }
 
-fn generations(
-    family: &mut Family<'_, '_>,
-    generations: &Generations,
-    workers: &[Numbered<'_>],
-) -> Result<(), Error> {
-    let alone = |value: f64| [(Labels([NO_LABEL; 3]), value)];
-    let in_force = per_worker(workers, |stats| stats.generation.get() as f64);
-    let help = "Number of the generation of settings that the worker has taken.";
-    family.gauge("weir_generation", help, in_force)?;
-    let help = "Number of the newest generation of settings that the node was to take.";
-    family.gauge("weir_generation_wanted", help, alone(generations.number() as f64))?;
-    let is_refused = generations.status().refused.is_some();
-    let help = "1 after settings were refused, until settings are taken.";
-    family.gauge("weir_generation_refused", help, alone(f64::from(u8::from(is_refused))))?;
-    let help = "Time in which all workers took the newest generation.";
-    family.gauge("weir_generation_swap_seconds", help, alone(generations.swap_seconds()))
-}
-
-fn per_worker<'a, V>(
+pub(crate) fn per_worker<'a, V>(
     workers: &'a [Numbered<'_>],
     value: impl Fn(&WorkerStats) -> V + 'a,
 ) -> impl Iterator<Item = (Labels<'a>, V)> {

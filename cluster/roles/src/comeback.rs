@@ -31,6 +31,7 @@ use crate::role::RoleEvent;
 use weir_map::{BootId, Epoch, Incarnation, ShardId};
 use weir_stream::ComebackState;
 
+use super::Roles;
 use super::shard_role::TablesState;
 use super::worker::{RolesShared, WorkerRoles};
 use weir_ids::PeerId;
@@ -75,6 +76,13 @@ enum Other {
     /// It runs on, or the store names its new incarnation already.
     Living,
     Back(Incarnation, PeerId, ComebackState),
+}
+
+impl Roles {
+    /// Sets how long ports rest before they are given again.
+    pub fn set_quarantine_ms(&mut self, quarantine_ms: u64) {
+        self.shared.options.quarantine_ms = quarantine_ms;
+    }
 }
 
 impl WorkerRoles {

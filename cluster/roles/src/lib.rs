@@ -284,11 +284,6 @@ impl Roles {
         self.each_worker(|worker, shared| worker.entry_changed(shared, shard));
     }
 
-    /// Sets how long ports rest before they are given again.
-    pub fn set_quarantine_ms(&mut self, quarantine_ms: u64) {
-        self.shared.options.quarantine_ms = quarantine_ms;
-    }
-
     /// Takes an entry that this node had obeyed before it started.
     fn kept(&mut self, shard: ShardId, entry: ShardEntry) {
         if self.known_epochs.get(&shard).is_some_and(|known| entry.epoch() < *known) {

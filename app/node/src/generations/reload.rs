@@ -7,12 +7,12 @@ use weir_admin::api::{Reload, ReloadChange, ReloadOutcome};
 use weir_config::{Config, ConfigFile, SettingChange, node_difference};
 use weir_nat::NeedsRestart;
 
-use super::{Built, Generations, build};
+use super::{BuiltGeneration, Generations, build};
 use crate::node::WorkerHandle;
 
 /// The file of a single node, and what is in force of it.
 #[derive(Debug)]
-pub(super) struct NodeFile {
+pub(super) struct ReloadedFile {
     path: PathBuf,
     /// The settings of the start, for which the tables were built.
     start: Config,
@@ -20,7 +20,7 @@ pub(super) struct NodeFile {
     in_force: Mutex<Config>,
 }
 
-impl NodeFile {
+impl ReloadedFile {
     pub(super) fn new(path: PathBuf, start: Config) -> Self {
         Self { path, in_force: Mutex::new(start.clone()), start }
     }
@@ -116,7 +116,7 @@ impl Generations {
         let next = self.number() + 1;
         let built = match build(&self.built_for, read.config.clone(), next).await {
             Ok(built) if built.left.is_empty() => built,
-            Ok(Built { left, .. }) => {
+            Ok(BuiltGeneration { left, .. }) => {
                 let needs =
                     |left: &NeedsRestart| format!("nat.{}: {left}: needs a restart", left.key());
                 answer.errors = left.iter().map(needs).collect();

@@ -50,7 +50,7 @@ impl Running {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.toml");
         fs::write(&path, TEXT).unwrap();
-        let generations = Generations::new(&config(TEXT), &[], Some(path));
+        let generations = Generations::new(&config(TEXT), &[], Some(path)).unwrap();
         let (node, mailbox) = sample_node();
         let is_over = Arc::new(AtomicBool::new(false));
         let (taken_in, taken) = mpsc::channel();
@@ -164,7 +164,7 @@ fn change_that_strands_flows_needs_force() {
 #[test]
 fn node_of_a_cluster_has_no_file_to_take() {
     let (node, _mailbox) = sample_node();
-    let generations = Generations::new(&config(TEXT), &[], None);
+    let generations = Generations::new(&config(TEXT), &[], None).unwrap();
     assert_eq!(runtime().block_on(generations.reload(&node.workers, DRY)), None);
 }
 
@@ -205,7 +205,7 @@ fn worker_with_a_full_queue_gets_the_newest_generation_and_no_older_one() {
 #[test]
 fn settings_of_the_start_fit_and_change_nothing() {
     let path = Path::new("t.toml").to_owned();
-    let generations = Generations::new(&config(TEXT), &[], Some(path));
+    let generations = Generations::new(&config(TEXT), &[], Some(path)).unwrap();
     let built = generations.built_for.build(&config(TEXT), 1).unwrap();
     assert_eq!(built.settings[0].nat, generations.built_for.nat[0]);
     assert!(built.left.is_empty());

@@ -13,7 +13,6 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Longer files, and how long they may be. Cut one when it has to change.
 const LONG_FILES: &[(&str, usize)] = &[
-    ("app/admin/src/api.rs", 520),
     ("cluster/map/tests/allocate/main.rs", 590),
     ("cluster/roles/src/lib.rs", 520),
     ("cluster/roles/src/role/machine.rs", 530),
@@ -33,6 +32,7 @@ const LONG_FILES: &[(&str, usize)] = &[
 const LONG_FUNCTIONS: &[(&str, &str)] = &[
     ("app/node/src/cluster/membership.rs", "take_part"),
     ("app/node/src/life_cycle.rs", "start_and_control"),
+    ("app/weir/src/main.rs", "the_commands_of_the_manual_are_understood"),
     ("base/config/tests/config/address_errors.rs", "addresses"),
     (
         "base/config/tests/config/cluster_file.rs",

@@ -1,4 +1,5 @@
-//! Counts of a shard's homes, the limits of all homes, and the ends of the queue of those that wait for their first answer.
+//! Counts of a shard's homes, the limits of all homes, and the ends of the queue of those that wait
+//! for their first answer.
 
 use super::{NONE, Subscribers};
 use crate::config::NatConfig;

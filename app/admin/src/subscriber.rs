@@ -1,0 +1,62 @@
+//! What a home holds, as JSON.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+/// A subscriber that a worker holds state for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriberStatus {
+    pub worker: usize,
+    pub shard: u32,
+    pub subscriber: Ipv4Addr,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gre_key: Option<u32>,
+    /// Paired address; none without translation.
+    pub public_address: Option<Ipv4Addr>,
+    pub blocks: Vec<Block>,
+    /// Leased ports of all protocols, those in quarantine included.
+    pub ports_used: u32,
+    /// Live mappings and ports in quarantine.
+    pub mappings: u32,
+    /// Mappings plus further sessions.
+    pub flows: u32,
+    /// Further sessions.
+    #[serde(default)]
+    pub sessions: u32,
+    /// Number of blocks, given also where `blocks` lists none.
+    #[serde(default)]
+    pub blocks_held: u32,
+    /// Flows that the home may still begin in this second.
+    #[serde(default)]
+    pub new_flows_left: u32,
+    #[serde(default)]
+    pub limits: SubscriberLimits,
+    /// Same as in [`Session`](crate::api::Session).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub role: Option<String>,
+}
+
+/// Limits of a home on its worker; none if there is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriberLimits {
+    pub blocks: Option<u32>,
+    pub flows: Option<u32>,
+    pub sessions: Option<u32>,
+    pub new_flows_per_sec: Option<u32>,
+}
+
+/// A block of public ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    pub public_address: Ipv4Addr,
+    pub port_first: u16,
+    /// Inclusive.
+    pub port_last: u16,
+}
+
+/// Result of a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flushed {
+    pub mappings: usize,
+}

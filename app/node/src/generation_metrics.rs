@@ -1,0 +1,27 @@
+//! Metrics of the settings that change while the node runs.
+
+use std::fmt::Error;
+
+use weir_process::metrics::{Family, Labels, NO_LABEL};
+
+use crate::generations::Generations;
+use crate::metrics::{Numbered, per_worker};
+
+/// Encodes the generations of the workers and of the node.
+pub(crate) fn generations(
+    family: &mut Family<'_, '_>,
+    generations: &Generations,
+    workers: &[Numbered<'_>],
+) -> Result<(), Error> {
+    let alone = |value: f64| [(Labels([NO_LABEL; 3]), value)];
+    let in_force = per_worker(workers, |stats| stats.generation.get() as f64);
+    let help = "Number of the generation of settings that the worker has taken.";
+    family.gauge("weir_generation", help, in_force)?;
+    let help = "Number of the newest generation of settings that the node was to take.";
+    family.gauge("weir_generation_wanted", help, alone(generations.number() as f64))?;
+    let is_refused = generations.status().refused.is_some();
+    let help = "1 after settings were refused, until settings are taken.";
+    family.gauge("weir_generation_refused", help, alone(f64::from(u8::from(is_refused))))?;
+    let help = "Time in which all workers took the newest generation.";
+    family.gauge("weir_generation_swap_seconds", help, alone(generations.swap_seconds()))
+}
