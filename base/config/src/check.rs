@@ -12,6 +12,7 @@ mod limits;
 mod mtu;
 mod overlaps;
 mod paths;
+mod policy;
 mod pool_cut;
 mod pools;
 mod quota;
@@ -45,6 +46,7 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     paths::check(&config.node, None, findings);
     mtu::check(&config.access, &config.nat, &config.workers, 0, findings);
     timeouts::check(&config.timeouts, findings);
+    policy::check(&config.policy, &config.access, findings);
 }
 
 /// Checks the file of a cluster's node, whose shards are in the cluster file.
@@ -67,6 +69,7 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     flows::check(&file.nat, findings);
     limits::check(&file.limits, &file.nat, findings);
     timeouts::check(&file.timeouts, findings);
+    policy::check(&file.policy, &file.access, findings);
     commit::check(file, findings);
     balance::check(file, findings);
     if file.cluster.replicas == 0 && findings.is_good("cluster.replicas") {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ipnet::Ipv4Net;
 use serde::Serialize;
 
+use crate::policy_types::PolicySettings;
 use crate::types::{
     Access, Fragments, LimitSettings, NatSettings, NodeSettings, TimeoutSettings, WorkerSettings,
 };
@@ -111,6 +112,7 @@ pub(crate) struct ClusterFile {
     pub(crate) timeouts: TimeoutSettings,
     pub(crate) fragments: Fragments,
     pub(crate) limits: LimitSettings,
+    pub(crate) policy: PolicySettings,
     pub(crate) pools: Vec<PoolSettings>,
     pub(crate) shards: Vec<ClusterShard>,
 }

@@ -15,13 +15,16 @@
 pub(crate) mod difference;
 mod fingerprint;
 pub(crate) mod json;
+pub(crate) mod policy_difference;
 
 use ipnet::Ipv4Net;
 use serde::Serialize;
 
 use crate::check::{self, LANES};
 use crate::cluster_types::{ClusterFile, ClusterSettings, ClusterShard, Commit, MemberFile};
+use crate::policy_types::PolicySettings;
 use crate::port_share::PortShare;
+use crate::set_file::LoadedSet;
 use crate::types::{
     Access, Config, Fragments, LimitSettings, NatSettings, ShardSettings, TimeoutSettings,
     WorkerSettings,
@@ -44,6 +47,7 @@ pub struct Desired {
     pub timeouts: TimeoutSettings,
     pub fragments: Fragments,
     pub limits: LimitSettings,
+    pub policy: PolicySettings,
     /// The shards, at least one, including those of the pools; by number.
     pub shards: Vec<ClusterShard>,
 }
@@ -61,9 +65,19 @@ impl Desired {
             shard.subscribers.sort_unstable();
         }
         shards.sort_unstable_by_key(|shard| shard.id);
-        let ClusterFile { cluster, mut access, nat, timeouts, fragments, limits, .. } = file;
+        let ClusterFile { cluster, mut access, nat, timeouts, fragments, limits, policy, .. } =
+            file;
         access.subscribers.sort_unstable();
-        Self { cluster, access, nat, timeouts, fragments, limits, shards }
+        let policy = policy.sorted();
+        Self { cluster, access, nat, timeouts, fragments, limits, policy, shards }
+    }
+
+    /// Returns the state as it goes to etcd: of each set that has a file only the identity of its
+    /// entries, which go there apart.
+    #[must_use]
+    pub fn with_contents(mut self, sets: &[LoadedSet]) -> Self {
+        self.policy = self.policy.with_contents(sets);
+        self
     }
 
     /// Returns the shard with a number.
@@ -166,6 +180,7 @@ impl Desired {
             timeouts: self.timeouts,
             fragments: self.fragments,
             limits: self.limits,
+            policy: self.policy.clone(),
             shards: shards.collect(),
         }
     }

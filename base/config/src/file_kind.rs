@@ -5,7 +5,7 @@
 //!   node of a cluster  [node] [[worker]] [cluster]
 //!   cluster file                         [cluster]  service [[shard]] [[pool]]
 //!
-//!   service: [access] [nat] [timeouts] [fragments] [limits]
+//!   service: [access] [nat] [timeouts] [fragments] [limits] [[set]] [[group]] [[rule]]
 //! ```
 //!
 //! Each fact has one place: facts about one machine in its node's file, facts about all machines in
@@ -70,6 +70,8 @@ impl Files {
     pub(crate) const MEMBER: Self = Self(2);
     pub(crate) const CLUSTER: Self = Self(4);
     pub(crate) const ALL: Self = Self(7);
+    /// Not for files: the cluster's value in etcd alone, beside all that the cluster file may have.
+    pub(crate) const STORED: Self = Self(8);
     /// Kinds with keys of one machine.
     pub(crate) const NODE: Self = Self::SINGLE.or(Self::MEMBER);
     /// Kinds with the service that all homes get, whichever worker serves them.
@@ -84,7 +86,8 @@ impl Files {
         let bits = match file {
             FileKind::Single => Self::SINGLE,
             FileKind::Member => Self::MEMBER,
-            FileKind::Cluster | FileKind::Stored => Self::CLUSTER,
+            FileKind::Cluster => Self::CLUSTER,
+            FileKind::Stored => Self::CLUSTER.or(Self::STORED),
         };
         self.0 & bits.0 != 0
     }

@@ -11,7 +11,7 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
     SectionDoc {
         id: "",
         title: "Top level",
-        about: "The sections of the file. `[[worker]]`, `[[collector]]`, `[[pool]]` and `[[shard]]` are repeated, one for each worker, collector, pool and shard.",
+        about: "The sections of the file. `[[worker]]`, `[[collector]]`, `[[set]]`, `[[group]]`, `[[rule]]`, `[[pool]]` and `[[shard]]` are repeated, one for each worker, collector, set, group, rule, pool and shard.",
         files: Files::ALL,
     },
     SectionDoc { id: "node", title: "`[node]`", about: "The process.", files: Files::NODE },
@@ -70,6 +70,30 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
         files: Files::SERVICE,
     },
     SectionDoc {
+        id: "set",
+        title: "`[[set]]`",
+        about: "Prefixes under a name, for rules: `\"@name\"`. Its entries stand in a file of their own or here.",
+        files: Files::SERVICE,
+    },
+    SectionDoc {
+        id: "content",
+        title: "`set.content`",
+        about: "Identity of a set's entries, which lie beside this value.",
+        files: Files::STORED,
+    },
+    SectionDoc {
+        id: "group",
+        title: "`[[group]]`",
+        about: "Homes under a name, for rules. At most 15 groups, and a home is in one of them or in none.",
+        files: Files::SERVICE,
+    },
+    SectionDoc {
+        id: "rule",
+        title: "`[[rule]]`",
+        about: "Decides on flows that begin: the first rule in the order of the file that fits one. Packets of live flows ask no rule. If none fits, flows from homes are accepted, and `nat.filtering` decides on packets from the internet. Every list may be one value without brackets.",
+        files: Files::SERVICE,
+    },
+    SectionDoc {
         id: "pool",
         title: "`[[pool]]`",
         about: "Prefixes that are cut into shards of one size. Shards are numbered in the order of the prefixes, so a pool grows at its end.",
@@ -102,6 +126,9 @@ const PREFIX_LIST: AllowedValues = Form(
 );
 const NAME: AllowedValues =
     Form("string", "1 to 63 letters, digits, `.`, `_`, `-`; begins with a letter or digit");
+const POLICY_NAME: AllowedValues = Form("string", "1 to 32 of `a` to `z`, digits, `-`");
+const ADDRESSES: &str = "IPv4 addresses, prefixes without host bits, `\"@set\"`";
+const PORTS: &str = "ports 0..=65535 and ranges `\"first-last\"`";
 const PATH: AllowedValues = Form("string", "a path");
 const BIRD_NAMES: &str =
     "up to 16 names of letters, digits and `_`, none twice; only with `bird_socket`";
@@ -119,6 +146,9 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("", "timeouts", Form("table", "see below"), "", Absent("all defaults"), "Idle times of sessions.").only(Files::SERVICE),
     key("", "fragments", Form("table", "see below"), "", Absent("all defaults"), "Limits for fragments.").only(Files::SERVICE),
     key("", "limits", Form("table", "see below"), "", Absent("all defaults"), "What one home may take.").only(Files::SERVICE),
+    key("", "set", Form("tables", "at least one"), "", Absent("no sets"), "Prefixes under a name.").only(Files::SERVICE),
+    key("", "group", Form("tables", "1 to 15"), "", Absent("no groups"), "Homes under a name.").only(Files::SERVICE),
+    key("", "rule", Form("tables", "at least one"), "", Absent("no rules"), "Rules about new flows, in their order.").only(Files::SERVICE),
     key("", "pool", Form("tables", "at least one"), "", Absent("required without a `[[shard]]`"), "Prefixes that make shards.").only(Files::CLUSTER),
     key("", "shard", Form("tables", "at least one"), "", Required, "The shards.").only(Files::SINGLE),
     key("", "shard", Form("tables", "at least one"), "", Absent("required without a `[[pool]]`"), "Shards that no pool makes.").only(Files::CLUSTER),
@@ -306,6 +336,32 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "Packets of one home, or one remote, without a flow here that a worker sends to another one in a second."),
     key("limits", "slow_path_packets_per_sec", Integer(1000, 100_000_000), "packets/s", Value("200_000"),
         "Packets that one home may send, and as many that it may get, in a second outside the fast path, a tenth of them at once: those of new flows, of further remotes of a port, ICMP, fragments, IP options. Beyond it they are dropped as `slow-path-limit`: they take the worker's time from all homes. Packets of the first session of a mapping do not count."),
+
+    key("set", "name", POLICY_NAME, "", Required, "Its name. No two sets share one."),
+    key("set", "file", Form("string", "an absolute path"), "", Absent("required without `prefixes`"),
+        "File with an address or a prefix on each line, IPv4 or IPv6, at most 1,000,000; `#` begins a comment. A file that is missing or has a wrong line is refused as a whole."),
+    key("set", "prefixes", Form("string or list of strings", "addresses and prefixes without host bits"), "", Absent("required without `file`"),
+        "The entries, IPv4 or IPv6. Those of IPv6 have no effect yet: rules are about IPv4."),
+    key("set", "content", Form("table", "see below"), "", Absent("required without `file` and `prefixes`"), "Identity of the entries.").only(Files::STORED),
+    key("content", "sha256", Form("string", "64 hexadecimal digits"), "", Required, "SHA-256 of the entries."),
+    key("content", "entries", Integer(0, 1_000_000), "", Value("0"), "Number of entries."),
+
+    key("group", "name", POLICY_NAME, "", Required, "Its name. No two groups share one."),
+    key("group", "subscribers", Form("string or list of strings", "IPv4 addresses and prefixes without host bits"), "", Required,
+        "The homes, inside `access.subscribers`. No two groups overlap."),
+
+    key("rule", "name", POLICY_NAME, "", Required, "Its name. No two rules share one."),
+    key("rule", "from", Choice(&["home", "internet", "any"]), "", Value("\"home\""),
+        "Who begins the flow. `home`: a home, with the first packet of a mapping or of a further session. `internet`: a remote, with a packet to a mapping that has no session with it; `accept` lets it in whatever `nat.filtering` says."),
+    key("rule", "groups", Form("string or list of strings", "names of groups"), "", Absent("all homes"), "The homes of these groups."),
+    key("rule", "subscribers", Form("string or list of strings", ADDRESSES), "", Absent("all homes"),
+        "These homes: outer sources in gre mode, inside addresses in plain mode."),
+    key("rule", "protocol", Form("string or list of strings", "`\"tcp\"`, `\"udp\"`, `\"icmp\"`"), "", Absent("all"), "Protocols."),
+    key("rule", "inside_port", Form("integer, string or list", PORTS), "", Absent("all"), "Ports at the home; only with `protocol` of `tcp` and `udp`."),
+    key("rule", "remote", Form("string or list of strings", ADDRESSES), "", Absent("all"), "Addresses in the internet."),
+    key("rule", "remote_port", Form("integer, string or list", PORTS), "", Absent("all"), "Ports in the internet; only with `protocol` of `tcp` and `udp`."),
+    key("rule", "action", Choice(&["accept", "drop", "reject"]), "", Required,
+        "`drop` gives no answer; `reject` answers with a TCP reset or an ICMP error (type 3, code 13)."),
 
     key("pool", "first_id", Integer(1, 4_294_967_295), "", Value("1"),
         "Number of the pool's first shard, permanent; the others follow. Leave room for growth before the next pool."),

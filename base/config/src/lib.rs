@@ -22,11 +22,14 @@ mod findings;
 mod key;
 mod key_table;
 mod node_difference;
+mod policy_lines;
+mod policy_types;
 mod pool;
 mod port_share;
 mod read;
 mod reference;
 mod section;
+mod set_file;
 mod types;
 
 use toml::de::DeTable;
@@ -40,11 +43,18 @@ pub use cluster_types::{
     MembershipSettings, TlsSettings, UserSettings,
 };
 pub use desired::difference::{Effect, SettingChange, difference};
+pub use desired::policy_difference::policy_difference;
 pub use desired::{Desired, DesiredError, DesiredFingerprint};
 pub use diagnostic::Diagnostic;
 pub use node_difference::node_difference;
+pub use policy_lines::PolicyLines;
+pub use policy_types::{
+    ActionSetting, ContentDigest, GROUPS_MAX, GroupSettings, OriginSetting, PolicySettings,
+    PortSpan, ProtocolSetting, RuleAddress, RuleSettings, SetContent, SetSettings, SetSource,
+};
 pub use port_share::PortShare;
 pub use reference::key_reference;
+pub use set_file::{LoadedSet, load_sets, parse_set};
 pub use types::{
     Access, AccessSetting, CollectorFormat, CollectorSettings, Config, FilteringSetting, Fragments,
     GreKey, HugePagesSetting, InterfaceSettings, LogFormat, LogLevel, MssClampSetting, NatSettings,
@@ -199,6 +209,7 @@ fn document<'t>(text: &'t str, findings: &mut Findings<'_>) -> Option<DeTable<'t
 fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     let mut config = read::single(document, findings);
     check::single(&config, findings);
+    config.policy = config.policy.sorted();
     for shard in config.shards.iter_mut().filter(|shard| shard.public.is_empty()) {
         shard.public.clone_from(&shard.subscribers);
     }
@@ -222,7 +233,11 @@ fn cluster(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Option<Desire
     let (bytes, max) = (desired.to_json().len(), desired::json::BYTES_MAX);
     if bytes > max {
         let message = format!("the cluster takes {bytes} bytes in etcd, at most {max} fit");
-        findings.error("shard", message, "use fewer, larger prefixes or shards");
+        let in_policy = serde_json::to_string(&desired.policy.rules).map_or(0, |json| json.len());
+        match in_policy > bytes / 2 {
+            true => findings.error("rule", message, "write a [[set]] in place of many rules"),
+            false => findings.error("shard", message, "use fewer, larger prefixes or shards"),
+        }
     }
     Some(desired)
 }

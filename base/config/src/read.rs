@@ -10,6 +10,7 @@ mod interface;
 mod limits;
 mod nat;
 mod node;
+pub(crate) mod policy;
 mod pool;
 mod shard;
 mod timeouts;
@@ -20,6 +21,7 @@ use toml::de::DeTable;
 use crate::cluster_types::{ClusterFile, MemberFile};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
+use crate::policy_types::PolicySettings;
 use crate::section::Section;
 use crate::types::{
     Access, Config, Fragments, LimitSettings, NatSettings, NodeSettings, SessionLogSetting,
@@ -30,14 +32,14 @@ use crate::types::{
 pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     let root = Section::root(document, FileKind::Single, findings);
     let (node, workers) = machine(&root, findings);
-    let Service { access, nat, timeouts, fragments, limits } = service(&root, findings);
+    let Service { access, nat, timeouts, fragments, limits, policy } = service(&root, findings);
     let sections = root.sections("shard", "shard", findings);
     let shards = sections
         .iter()
         .enumerate()
         .map(|(index, section)| shard::read(section, index, &workers, findings))
         .collect();
-    Config { node, workers, access, nat, timeouts, fragments, limits, shards }
+    Config { node, workers, access, nat, timeouts, fragments, limits, policy, shards }
 }
 
 /// Reads the file of a cluster's node. The result is valid only if there are no errors.
@@ -57,7 +59,7 @@ pub(crate) fn cluster(
 ) -> ClusterFile {
     let root = Section::root(document, file, findings);
     let cluster = cluster::read(&root.section("cluster", "cluster", findings), findings);
-    let Service { access, nat, timeouts, fragments, limits } = service(&root, findings);
+    let Service { access, nat, timeouts, fragments, limits, policy } = service(&root, findings);
     let pools = match file {
         FileKind::Stored => Vec::new(),
         _ => root.sections("pool", "pool", findings),
@@ -65,7 +67,7 @@ pub(crate) fn cluster(
     let pools = pools.iter().map(|section| pool::read(section, findings)).collect();
     let shards = root.sections("shard", "shard", findings);
     let shards = shards.iter().map(|section| shard::of_cluster(section, findings)).collect();
-    ClusterFile { cluster, access, nat, timeouts, fragments, limits, pools, shards }
+    ClusterFile { cluster, access, nat, timeouts, fragments, limits, policy, pools, shards }
 }
 
 /// Reads the keys of one machine.
@@ -89,6 +91,7 @@ struct Service {
     timeouts: TimeoutSettings,
     fragments: Fragments,
     limits: LimitSettings,
+    policy: PolicySettings,
 }
 
 fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> Service {
@@ -99,5 +102,6 @@ fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> Service {
         timeouts: timeouts::read(&root.section("timeouts", "timeouts", findings), findings),
         fragments: fragments::read(&root.section("fragments", "fragments", findings), findings),
         limits: limits::read(&root.section("limits", "limits", findings), findings),
+        policy: policy::read(root, findings),
     }
 }

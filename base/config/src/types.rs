@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 use serde::{Serialize, Serializer};
 
 use crate::cluster_types::TlsSettings;
+use crate::policy_types::PolicySettings;
 
 /// The configuration of a single node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,7 @@ pub struct Config {
     pub timeouts: TimeoutSettings,
     pub fragments: Fragments,
     pub limits: LimitSettings,
+    pub policy: PolicySettings,
     /// The shards, at least one; in file order.
     pub shards: Vec<ShardSettings>,
 }

@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 use serde_json::{Map, Value};
 
 use crate::cluster_types::{ClusterShard, Commit};
+use crate::desired::policy_difference::policy_difference;
 use crate::desired::{Desired, addresses};
 use crate::read::address::overlap;
 
@@ -79,7 +80,8 @@ impl fmt::Display for SettingChange {
     }
 }
 
-/// Returns the differences in `new`: keys in the order of the file, then shards by number. Empty
+/// Returns the differences in `new`: keys in the order of the file, then shards by
+/// number, then sets, groups and rules. Empty
 /// exactly if both are equal.
 pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
     let mut changes = Vec::new();
@@ -98,6 +100,7 @@ pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
         }
     }
     added_shards(old, new, &mut changes);
+    changes.extend(policy_difference(&old.policy, &new.policy));
     changes
 }
 

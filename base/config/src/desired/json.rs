@@ -4,6 +4,7 @@
 //! {"format":1,
 //!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473, ...},
 //!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...}, "limits":{...},
+//!  "set":[...], "group":[...], "rule":[...],
 //!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],
 //!            "subscribers_max":256}, ...]}
 //! ```
@@ -23,6 +24,7 @@ use crate::cluster_types::{ClusterSettings, ClusterShard};
 use crate::desired::Desired;
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
+use crate::policy_types::{GroupSettings, PolicySettings, RuleSettings, SetSettings};
 use crate::types::{Access, Fragments, LimitSettings, NatSettings, TimeoutSettings};
 use crate::{check, read};
 
@@ -56,13 +58,33 @@ pub(crate) struct Stored {
     timeouts: TimeoutSettings,
     fragments: Fragments,
     limits: LimitSettings,
+    /// Written only if there are some, as groups and rules: earlier versions do not know them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set: Vec<SetSettings>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    group: Vec<GroupSettings>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rule: Vec<RuleSettings>,
     shard: Vec<ClusterShard>,
 }
 
 impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
-        let Desired { cluster, access, nat, timeouts, fragments, limits, shards } = desired;
-        Self { format: FORMAT, cluster, access, nat, timeouts, fragments, limits, shard: shards }
+        let Desired { cluster, access, nat, timeouts, fragments, limits, policy, shards } = desired;
+        let PolicySettings { sets, groups, rules } = policy;
+        Self {
+            format: FORMAT,
+            cluster,
+            access,
+            nat,
+            timeouts,
+            fragments,
+            limits,
+            set: sets,
+            group: groups,
+            rule: rules,
+            shard: shards,
+        }
     }
 }
 

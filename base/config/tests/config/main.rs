@@ -13,6 +13,7 @@ mod member_file;
 mod no_panic;
 mod node_difference;
 mod nodes_together;
+mod policy;
 mod reference;
 mod relative_paths;
 mod section_errors;

@@ -1,0 +1,170 @@
+//! Sets, groups and rules: names, references, ports, and groups that overlap.
+
+use std::collections::BTreeSet;
+
+use ipnet::Ipv4Net;
+
+use crate::check::{overlaps, refuse_repeats};
+use crate::findings::Findings;
+use crate::policy_types::{
+    GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress, RuleSettings, SetSource,
+};
+use crate::read::address::overlap;
+use crate::types::Access;
+
+pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Findings<'_>) {
+    repeats("set", policy.sets.iter().map(|set| &set.name), findings);
+    repeats("group", policy.groups.iter().map(|group| &group.name), findings);
+    repeats("rule", policy.rules.iter().map(|rule| &rule.name), findings);
+    if policy.groups.len() > GROUPS_MAX {
+        let message = format!("{} groups, at most {GROUPS_MAX} fit", policy.groups.len());
+        let fix = "use fewer groups, or sets of subscribers in the rules";
+        findings.error(&format!("group[{GROUPS_MAX}]"), message, fix);
+    }
+    overlaps::groups(&policy.groups, findings);
+    warn_of_ipv6(policy, findings);
+    let sets = names("set", policy.sets.iter().map(|set| &set.name), findings);
+    let groups = names("group", policy.groups.iter().map(|group| &group.name), findings);
+    for (index, rule) in policy.rules.iter().enumerate() {
+        let path = |name: &str| format!("rule[{index}].{name}");
+        if let Some(groups) = &groups {
+            check_groups(rule, &path("groups"), groups, findings);
+        }
+        if let Some(sets) = &sets {
+            check_sets(&rule.subscribers, &path("subscribers"), sets, findings);
+            check_sets(&rule.remote, &path("remote"), sets, findings);
+        }
+        for name in ["inside_port", "remote_port"] {
+            check_ports(rule, &path(name), &path("protocol"), findings);
+        }
+        let nets = rule.subscribers.iter().map(|address| match address {
+            RuleAddress::Net(net) => Some(*net),
+            RuleAddress::Set(_) => None,
+        });
+        warn_of_strangers(nets, &path("subscribers"), access, findings);
+    }
+    for (index, group) in policy.groups.iter().enumerate() {
+        let nets = group.subscribers.iter().map(|net| Some(*net));
+        warn_of_strangers(nets, &format!("group[{index}].subscribers"), access, findings);
+    }
+}
+
+/// Reports names that occur twice, also if they differ by case only.
+fn repeats<'n>(
+    section: &str,
+    names: impl Iterator<Item = &'n String>,
+    findings: &mut Findings<'_>,
+) {
+    let named = names
+        .enumerate()
+        .map(|(index, name)| (format!("{section}[{index}].name"), name.to_ascii_lowercase()));
+    let named: Vec<_> = named.filter(|(_, name)| !name.is_empty()).collect();
+    refuse_repeats(named, "the name", findings);
+}
+
+/// Returns the names that rules may use. `None` if one of them is wrong: a rule may mean that one.
+fn names<'n>(
+    section: &str,
+    names: impl Iterator<Item = &'n String>,
+    findings: &Findings<'_>,
+) -> Option<BTreeSet<&'n str>> {
+    let is_good = |index: usize| findings.is_good(&format!("{section}[{index}].name"));
+    let named = names.enumerate();
+    named.map(|(index, name)| is_good(index).then_some(name.as_str())).collect()
+}
+
+fn check_groups(
+    rule: &RuleSettings,
+    key: &str,
+    groups: &BTreeSet<&str>,
+    findings: &mut Findings<'_>,
+) {
+    if !findings.is_whole(key) {
+        return;
+    }
+    for (index, name) in rule.groups.iter().enumerate() {
+        if !groups.contains(name.as_str()) {
+            let message = format!("there is no group {name}");
+            let fix = known("write a [[group]]", groups);
+            findings.error(&findings.element(key, index), message, fix);
+        }
+    }
+}
+
+fn check_sets(
+    addresses: &[RuleAddress],
+    key: &str,
+    sets: &BTreeSet<&str>,
+    findings: &mut Findings<'_>,
+) {
+    if !findings.is_whole(key) {
+        return;
+    }
+    for (index, address) in addresses.iter().enumerate() {
+        let RuleAddress::Set(name) = address else { continue };
+        if !sets.contains(name.as_str()) {
+            let message = format!("there is no set {name}");
+            let fix = known("write a [[set]]", sets);
+            findings.error(&findings.element(key, index), message, fix);
+        }
+    }
+}
+
+/// Returns the fix for an unknown name.
+fn known(fix: &str, names: &BTreeSet<&str>) -> String {
+    const SHOWN: usize = 5;
+    match names.is_empty() {
+        true => fix.to_owned(),
+        false => {
+            let names: Vec<&str> = names.iter().take(SHOWN).copied().collect();
+            format!("{fix}; there are {}", names.join(", "))
+        }
+    }
+}
+
+fn check_ports(rule: &RuleSettings, key: &str, protocol: &str, findings: &mut Findings<'_>) {
+    let have_ports = !rule.protocol.is_empty() && !rule.protocol.contains(&ProtocolSetting::Icmp);
+    if findings.is_given(key) && !have_ports && findings.is_whole(protocol) {
+        let message = match rule.protocol.is_empty() {
+            true => "without a protocol: ICMP has no ports",
+            false => "beside protocol = \"icmp\", which has no ports",
+        };
+        let fix =
+            "write protocol = \"tcp\", \"udp\" or [\"tcp\", \"udp\"]; a rule of its own for ICMP";
+        findings.error(key, message, fix);
+    }
+}
+
+fn warn_of_ipv6(policy: &PolicySettings, findings: &mut Findings<'_>) {
+    for (index, set) in policy.sets.iter().enumerate() {
+        let SetSource::Prefixes(prefixes) = &set.source else { continue };
+        let ipv6 = prefixes.iter().filter(|net| net.addr().is_ipv6()).count();
+        if ipv6 > 0 {
+            let message = format!("IPv6 is not filtered yet: {ipv6} prefixes have no effect");
+            findings.warning(&format!("set[{index}].prefixes"), message, "");
+        }
+    }
+}
+
+/// Warns of prefixes of subscribers that no home has. A position without one is a set.
+fn warn_of_strangers(
+    nets: impl Iterator<Item = Option<Ipv4Net>>,
+    key: &str,
+    access: &Access,
+    findings: &mut Findings<'_>,
+) {
+    if !findings.is_whole(key) || !findings.is_whole("access.subscribers") {
+        return;
+    }
+    for (index, net) in nets.enumerate() {
+        let Some(net) = net else { continue };
+        if access.subscribers.iter().any(|served| served.contains(&net)) {
+            continue;
+        }
+        let message = match access.subscribers.iter().any(|served| overlap(*served, net)) {
+            true => format!("{net} reaches beyond access.subscribers"),
+            false => format!("{net} is outside access.subscribers: no home is in it"),
+        };
+        findings.warning(&findings.element(key, index), message, "");
+    }
+}

@@ -1,0 +1,226 @@
+//! The operator's rules about new flows, as the file has them: sets of prefixes, groups of homes,
+//! rules in their order.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use ipnet::{IpNet, Ipv4Net};
+use serde::{Serialize, Serializer};
+
+/// Most groups of homes. A home that is in none has the number 0, and a group's number has 4 bits.
+pub const GROUPS_MAX: usize = 15;
+
+/// `[[set]]`, `[[group]]` and `[[rule]]`. Unless a file has some, all are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// By name. Names of sets differ from each other, as those of groups and of rules do.
+    pub sets: Vec<SetSettings>,
+    /// By name, at most [`GROUPS_MAX`]; no two overlap.
+    pub groups: Vec<GroupSettings>,
+    /// In the order of the file: the first that fits a flow decides on it.
+    pub rules: Vec<RuleSettings>,
+}
+
+impl PolicySettings {
+    /// Whether the file has nothing of it.
+    pub fn is_empty(&self) -> bool {
+        self.sets.is_empty() && self.groups.is_empty() && self.rules.is_empty()
+    }
+
+    /// Puts in one order what has none, so that equal policies are equal values.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.sets.sort_by(|one, other| one.name.cmp(&other.name));
+        self.groups.sort_by(|one, other| one.name.cmp(&other.name));
+        for set in &mut self.sets {
+            if let SetSource::Prefixes(prefixes) = &mut set.source {
+                sort(prefixes);
+            }
+        }
+        self.groups.iter_mut().for_each(|group| sort(&mut group.subscribers));
+        for rule in &mut self.rules {
+            sort(&mut rule.groups);
+            sort(&mut rule.subscribers);
+            sort(&mut rule.protocol);
+            sort(&mut rule.inside_port);
+            sort(&mut rule.remote);
+            sort(&mut rule.remote_port);
+        }
+        self
+    }
+}
+
+fn sort<T: Ord>(list: &mut Vec<T>) {
+    list.sort_unstable();
+    list.dedup();
+}
+
+/// `[[set]]`: prefixes under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SetSettings {
+    pub name: String,
+    #[serde(flatten)]
+    pub source: SetSource,
+}
+
+/// Place of a set's entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SetSource {
+    /// The file itself; in order of addresses.
+    Prefixes(Vec<IpNet>),
+    /// A file with an entry on each line; an absolute path.
+    File(PathBuf),
+    /// Beside the cluster's value in etcd, which has no room for them.
+    Content(SetContent),
+}
+
+/// Identity of a set's entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SetContent {
+    pub sha256: ContentDigest,
+    pub entries: u64,
+}
+
+/// SHA-256 of a set's entries, as [`LoadedSet::text`](crate::LoadedSet::text) writes them. In text
+/// 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentDigest(pub [u8; 32]);
+
+impl fmt::Display for ContentDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for ContentDigest {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let is_hex = |digit: u8| digit.is_ascii_hexdigit() && !digit.is_ascii_uppercase();
+        if text.len() != 64 || !text.bytes().all(is_hex) {
+            return Err(());
+        }
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| ())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for ContentDigest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// `[[group]]`: homes under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupSettings {
+    pub name: String,
+    /// In order of addresses.
+    pub subscribers: Vec<Ipv4Net>,
+}
+
+/// `[[rule]]`. Empty lists fit everything; written are only the keys that the file has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleSettings {
+    pub name: String,
+    #[serde(skip_serializing_if = "OriginSetting::is_home")]
+    pub from: OriginSetting,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscribers: Vec<RuleAddress>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub protocol: Vec<ProtocolSetting>,
+    /// Empty unless `protocol` has TCP or UDP alone, as `remote_port`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inside_port: Vec<PortSpan>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remote: Vec<RuleAddress>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remote_port: Vec<PortSpan>,
+    pub action: ActionSetting,
+}
+
+/// Side that begins a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OriginSetting {
+    Home,
+    Internet,
+    Any,
+}
+
+impl OriginSetting {
+    fn is_home(&self) -> bool {
+        *self == Self::Home
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtocolSetting {
+    Tcp,
+    Udp,
+    Icmp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ActionSetting {
+    Accept,
+    /// Packets are dropped without an answer.
+    Drop,
+    /// Packets are dropped and their sender is notified.
+    Reject,
+}
+
+/// An element of `subscribers` or `remote`. In text a prefix, or `@` and the name of a set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RuleAddress {
+    Net(Ipv4Net),
+    Set(String),
+}
+
+impl fmt::Display for RuleAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(net) => net.fmt(f),
+            Self::Set(name) => write!(f, "@{name}"),
+        }
+    }
+}
+
+impl Serialize for RuleAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Ports, inclusive. In text a number, or two with `-` between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PortSpan {
+    pub first: u16,
+    pub last: u16,
+}
+
+impl fmt::Display for PortSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => self.first.fmt(f),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+impl Serialize for PortSpan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.first == self.last {
+            true => serializer.serialize_u16(self.first),
+            false => serializer.collect_str(self),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `[[set]]`, `[[group]]` and `[[rule]]`.
+
+use std::path::PathBuf;
+
+use ipnet::{IpNet, Ipv4Net};
+use toml::de::DeValue;
+
+use crate::file_kind::FileKind;
+use crate::findings::Findings;
+use crate::policy_types::{
+    ActionSetting, ContentDigest, GroupSettings, OriginSetting, PolicySettings, PortSpan,
+    ProtocolSetting, RuleAddress, RuleSettings, SetContent, SetSettings, SetSource,
+};
+use crate::read::node::is_printable;
+use crate::section::{KeyedValue, Section, integer};
+
+const NAME_BYTES_MAX: usize = 32;
+const ADDRESS_FIX: &str = "write an IPv4 address, a prefix \"a.b.c.d/length\" or \"@set\"";
+
+pub(crate) fn read(root: &Section<'_>, findings: &mut Findings<'_>) -> PolicySettings {
+    let sets = root.sections("set", "set", findings);
+    let groups = root.sections("group", "group", findings);
+    let rules = root.sections("rule", "rule", findings);
+    PolicySettings {
+        sets: sets.iter().map(|section| set(section, findings)).collect(),
+        groups: groups.iter().map(|section| group(section, findings)).collect(),
+        rules: rules.iter().map(|section| rule(section, findings)).collect(),
+    }
+}
+
+/// Whether a text may be the name of a set, a group or a rule.
+fn is_policy_name(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
+}
+
+fn name(section: &Section<'_>, findings: &mut Findings<'_>) -> String {
+    section.text("name", findings, is_policy_name).unwrap_or_default().to_owned()
+}
+
+fn set(section: &Section<'_>, findings: &mut Findings<'_>) -> SetSettings {
+    let name = name(section, findings);
+    let is_path = |text: &str| text.starts_with('/') && is_printable(text);
+    let file = section.text("file", findings, is_path).map(PathBuf::from);
+    let prefixes = list(section, "prefixes", findings, entry_of_set);
+    let is_stored = section.file() == FileKind::Stored;
+    let content = if is_stored { content(section, findings) } else { None };
+    let given = ["file", "prefixes", "content"].map(|key| findings.is_given(&section.path_of(key)));
+    match given.iter().filter(|is_given| **is_given).count() {
+        0 => {
+            let fix = "write file = \"/etc/weir/sets/NAME.txt\" or prefixes = [...]";
+            findings.error(&section.path_of("file"), "missing, as are prefixes", fix);
+        }
+        1 => {}
+        _ => {
+            let fix = "a set has its entries in a file or here: remove one";
+            findings.error(&section.path_of("file"), "beside prefixes", fix);
+        }
+    }
+    let source = match (content, file) {
+        (Some(content), _) => SetSource::Content(content),
+        (None, Some(file)) => SetSource::File(file),
+        (None, None) => SetSource::Prefixes(prefixes),
+    };
+    SetSettings { name, source }
+}
+
+fn content(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<SetContent> {
+    let content = section.section("content", "content", findings);
+    let is_digest = |text: &str| text.parse::<ContentDigest>().is_ok();
+    let sha256 = content.text("sha256", findings, is_digest).and_then(|text| text.parse().ok());
+    Some(SetContent { sha256: sha256?, entries: content.integer("entries", findings) })
+}
+
+fn group(section: &Section<'_>, findings: &mut Findings<'_>) -> GroupSettings {
+    GroupSettings {
+        name: name(section, findings),
+        subscribers: list(section, "subscribers", findings, home),
+    }
+}
+
+fn rule(section: &Section<'_>, findings: &mut Findings<'_>) -> RuleSettings {
+    let word = |value: &DeValue<'_>, what: &str, fix: &str| -> Result<String, Refusal> {
+        let name = value.as_str().filter(|text| is_policy_name(text));
+        name.map(str::to_owned).ok_or_else(|| (what.to_owned(), fix.to_owned()))
+    };
+    RuleSettings {
+        name: name(section, findings),
+        from: match section.choice("from", findings) {
+            "internet" => OriginSetting::Internet,
+            "any" => OriginSetting::Any,
+            _ => OriginSetting::Home,
+        },
+        groups: list(section, "groups", findings, |value| {
+            word(value, "not the name of a group", "write the name of a [[group]]")
+        }),
+        subscribers: list(section, "subscribers", findings, address),
+        protocol: list(section, "protocol", findings, protocol),
+        inside_port: list(section, "inside_port", findings, ports),
+        remote: list(section, "remote", findings, address),
+        remote_port: list(section, "remote_port", findings, ports),
+        action: match section.choice("action", findings) {
+            "drop" => ActionSetting::Drop,
+            "reject" => ActionSetting::Reject,
+            _ => ActionSetting::Accept,
+        },
+    }
+}
+
+/// What is wrong with an element, and the fix.
+type Refusal = (String, String);
+
+/// Returns the elements of a list, or the one value that the file has instead of a list. Elements
+/// with an error are left out: nothing that is read from such a file is used.
+fn list<T>(
+    section: &Section<'_>,
+    name: &str,
+    findings: &mut Findings<'_>,
+    element: impl Fn(&DeValue<'_>) -> Result<T, Refusal>,
+) -> Vec<T> {
+    let Some(entry) = section.entry(name, findings) else { return Vec::new() };
+    let mut values = Vec::new();
+    for (path, value) in one_or_many(&entry, findings) {
+        match element(value) {
+            Ok(value) => values.push(value),
+            Err((message, fix)) => findings.error(&path, message, fix),
+        }
+    }
+    values
+}
+
+fn one_or_many<'d>(
+    entry: &KeyedValue<'d>,
+    findings: &mut Findings<'_>,
+) -> Vec<(String, &'d DeValue<'d>)> {
+    if !entry.value.is_array() {
+        return vec![(entry.path.clone(), entry.value)];
+    }
+    let elements = entry.elements(findings).unwrap_or_default();
+    if elements.is_empty() {
+        let fix = "name at least one, or remove the key";
+        findings.error(&entry.path, "an empty list", fix);
+    }
+    elements
+}
+
+fn entry_of_set(value: &DeValue<'_>) -> Result<IpNet, Refusal> {
+    let fix = || "write an address or a prefix \"a.b.c.d/length\"".to_owned();
+    let text = value.as_str().ok_or_else(|| ("not a string".to_owned(), fix()))?;
+    prefix(text).map_err(|message| (message, fix()))
+}
+
+fn home(value: &DeValue<'_>) -> Result<Ipv4Net, Refusal> {
+    let refusal = |message| (message, "write a prefix as \"a.b.c.d/length\"".to_owned());
+    ipv4(value.as_str().ok_or_else(|| refusal("not a string".to_owned()))?).map_err(refusal)
+}
+
+fn address(value: &DeValue<'_>) -> Result<RuleAddress, Refusal> {
+    let refusal = |message: String| (message, ADDRESS_FIX.to_owned());
+    let text = value.as_str().ok_or_else(|| refusal("not a string".to_owned()))?;
+    match text.strip_prefix('@') {
+        Some(name) if is_policy_name(name) => Ok(RuleAddress::Set(name.to_owned())),
+        Some(_) => Err(refusal(format!("{text:?} is not the name of a set"))),
+        None => ipv4(text).map(RuleAddress::Net).map_err(refusal),
+    }
+}
+
+fn protocol(value: &DeValue<'_>) -> Result<ProtocolSetting, Refusal> {
+    match value.as_str() {
+        Some("tcp") => Ok(ProtocolSetting::Tcp),
+        Some("udp") => Ok(ProtocolSetting::Udp),
+        Some("icmp") => Ok(ProtocolSetting::Icmp),
+        _ => Err(("not a protocol".into(), "must be \"tcp\", \"udp\" or \"icmp\"".into())),
+    }
+}
+
+fn ports(value: &DeValue<'_>) -> Result<PortSpan, Refusal> {
+    let fix = || "write a port 0..=65535, or \"first-last\"".to_owned();
+    let port = |text: &str| text.parse::<u16>().ok().filter(|_| !text.starts_with('+'));
+    let span = match value.as_str() {
+        Some(text) => match text.split_once('-') {
+            Some((first, last)) => port(first).zip(port(last)),
+            None => port(text).map(|port| (port, port)),
+        },
+        None => integer(value).and_then(|port| u16::try_from(port).ok()).map(|port| (port, port)),
+    };
+    match span {
+        Some((first, last)) if first <= last => Ok(PortSpan { first, last }),
+        Some((first, last)) => {
+            let message = format!("the range {first}-{last} is reversed");
+            Err((message, format!("write \"{last}-{first}\"")))
+        }
+        None => Err(("not a port".to_owned(), fix())),
+    }
+}
+
+fn ipv4(text: &str) -> Result<Ipv4Net, String> {
+    match prefix(text)? {
+        IpNet::V4(net) => Ok(net),
+        IpNet::V6(net) => Err(format!("{net}: IPv6 is not filtered yet")),
+    }
+}
+
+/// Reads a prefix, or an address as the prefix of it alone.
+pub(crate) fn prefix(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
+    let net: IpNet = text
+        .parse()
+        .or_else(|_| address())
+        .map_err(|_| format!("{text:?} is not an address or a prefix"))?;
+    match net.addr() == net.network() {
+        true => Ok(net),
+        false => Err(format!("{net} has host bits; its prefix is {}", net.trunc())),
+    }
+}
