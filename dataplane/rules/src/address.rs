@@ -1,7 +1,8 @@
 //! Addresses of both families, in host order, and their prefixes.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::hash::Hash;
+use std::net::IpAddr;
 
 /// An IPv4 address (`u32`) or an IPv6 address (`u128`).
 pub trait IpAddress: Copy + Ord + Hash + Debug + Default {
@@ -17,6 +18,9 @@ pub trait IpAddress: Copy + Ord + Hash + Debug + Default {
     /// Returns the first `len` bits, with 0 behind them.
     #[must_use]
     fn network(self, len: u8) -> Self;
+
+    /// Returns the address for text.
+    fn to_ip(self) -> IpAddr;
 }
 
 impl IpAddress for u32 {
@@ -35,6 +39,10 @@ impl IpAddress for u32 {
     fn network(self, len: u8) -> Self {
         self & (u64::from(u32::MAX) << (Self::BITS - u32::from(len))) as u32
     }
+
+    fn to_ip(self) -> IpAddr {
+        IpAddr::V4(self.into())
+    }
 }
 
 impl IpAddress for u128 {
@@ -52,6 +60,10 @@ impl IpAddress for u128 {
 
     fn network(self, len: u8) -> Self {
         if len == 0 { 0 } else { self & (u128::MAX << (Self::BITS - u32::from(len))) }
+    }
+
+    fn to_ip(self) -> IpAddr {
+        IpAddr::V6(self.into())
     }
 }
 
@@ -103,6 +115,12 @@ impl<A: IpAddress> Prefix<A> {
     }
 }
 
+impl<A: IpAddress> fmt::Display for Prefix<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address.to_ip(), self.len)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +149,12 @@ mod tests {
         assert_eq!(0x0000_000f_u32.bits(28, 6), 0b11_1100);
         assert_eq!((0b11_u128).bits(126, 6), 0b11_0000);
         assert_eq!((1_u128 << 127).bits(0, 16), 1 << 15);
+    }
+
+    #[test]
+    fn prefix_is_written_as_operators_write_it() {
+        assert_eq!(Prefix::new(0xc633_6407_u32, 24).to_string(), "198.51.100.0/24");
+        assert_eq!(Prefix::new(0x2001_0db8_u128 << 96, 32).to_string(), "2001:db8::/32");
     }
 
     #[test]

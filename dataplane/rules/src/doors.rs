@@ -133,7 +133,7 @@ pub(crate) fn address_lists<A: IpAddress>(
         let prefix = group[0].0;
         outers.retain(|outer| outer.prefix.covers(&prefix));
         let mut filters: Vec<RuleFilter<A>> = group.iter().map(|&(_, filter)| filter).collect();
-        let place = || format!("the {door} {:x?}/{}", prefix.address(), prefix.bits());
+        let place = || format!("the {door} {prefix}");
         let (mut linked, mut compared) = (EMPTY, 0);
         match outers.last() {
             Some(OuterPrefix { copied: Some(outer), .. }) => filters.extend(outer),

@@ -6,9 +6,7 @@ use ipnet::Ipv4Net;
 
 use crate::check::{overlaps, refuse_repeats};
 use crate::findings::Findings;
-use crate::policy_types::{
-    GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress, RuleSettings, SetSource,
-};
+use crate::policy_types::{GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress, RuleSettings};
 use crate::read::address::overlap;
 use crate::types::Access;
 
@@ -22,7 +20,6 @@ pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Fin
         findings.error(&format!("group[{GROUPS_MAX}]"), message, fix);
     }
     overlaps::groups(&policy.groups, findings);
-    warn_of_ipv6(policy, findings);
     let sets = names("set", policy.sets.iter().map(|set| &set.name), findings);
     let groups = names("group", policy.groups.iter().map(|group| &group.name), findings);
     for (index, rule) in policy.rules.iter().enumerate() {
@@ -132,17 +129,6 @@ fn check_ports(rule: &RuleSettings, key: &str, protocol: &str, findings: &mut Fi
         let fix =
             "write protocol = \"tcp\", \"udp\" or [\"tcp\", \"udp\"]; a rule of its own for ICMP";
         findings.error(key, message, fix);
-    }
-}
-
-fn warn_of_ipv6(policy: &PolicySettings, findings: &mut Findings<'_>) {
-    for (index, set) in policy.sets.iter().enumerate() {
-        let SetSource::Prefixes(prefixes) = &set.source else { continue };
-        let ipv6 = prefixes.iter().filter(|net| net.addr().is_ipv6()).count();
-        if ipv6 > 0 {
-            let message = format!("IPv6 is not filtered yet: {ipv6} prefixes have no effect");
-            findings.warning(&format!("set[{index}].prefixes"), message, "");
-        }
     }
 }
 

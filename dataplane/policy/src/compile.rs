@@ -1,0 +1,119 @@
+//! Compiles the rules, and explains which of them decides.
+
+use std::sync::Arc;
+
+use weir_config::{ActionSetting, LoadedSet, PolicySettings};
+use weir_rules::{DecidingRule, Prefix, Question, RuleAction, RuleFilter, RuleSet};
+
+use crate::error::PolicyError;
+use crate::expand;
+use crate::question::FlowQuestion;
+
+/// The rules of a policy in the form in which workers ask them, with what it takes to explain them.
+#[derive(Clone, Debug)]
+pub struct CompiledPolicy {
+    /// What a worker asks. The rules are numbered in the order of the file, from 0.
+    pub rules: Arc<RuleSet>,
+    /// Names of the rules, by number.
+    names: Vec<String>,
+    /// In the order of the rules.
+    pub(crate) filters: Vec<RuleFilter<u32>>,
+    pub(crate) actions: Vec<RuleAction>,
+    pub(crate) groups: Vec<(Prefix<u32>, u8)>,
+    group_names: Vec<String>,
+}
+
+/// The rule that decides on a flow, and those that would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleExplanation {
+    pub deciding: Option<DecidingRule>,
+    /// Numbers of all rules that fit, in order. The first is the deciding one: each of the others
+    /// would decide without those before it.
+    pub candidates: Vec<u32>,
+}
+
+/// Compiles a policy with the entries of its sets.
+///
+/// # Errors
+/// If the rules are too many for a packet or for memory. The error names them and the fix.
+///
+/// # Panics
+/// If a rule refers to a group that the policy lacks, or there are too many groups: a configuration
+/// with such a mistake is refused when it is read.
+pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPolicy, PolicyError> {
+    let filters = expand::filters(policy, sets)?;
+    let actions: Vec<RuleAction> = policy.rules.iter().map(|rule| action(rule.action)).collect();
+    let numbered = policy.groups.iter().zip(1..);
+    let groups: Vec<(Prefix<u32>, u8)> = numbered
+        .flat_map(|(group, number)| {
+            // Merged, so that no prefix occurs twice.
+            let nets = ipnet::Ipv4Net::aggregate(&group.subscribers);
+            nets.into_iter().map(move |net| (expand::prefix(net), number))
+        })
+        .collect();
+    let rules = RuleSet::new(&filters, actions.clone(), groups.clone())
+        .map_err(|error| PolicyError::candidates(policy, &error))?;
+    Ok(CompiledPolicy {
+        rules: Arc::new(rules),
+        names: policy.rules.iter().map(|rule| rule.name.clone()).collect(),
+        filters,
+        actions,
+        groups,
+        group_names: policy.groups.iter().map(|group| group.name.clone()).collect(),
+    })
+}
+
+fn action(setting: ActionSetting) -> RuleAction {
+    match setting {
+        ActionSetting::Accept => RuleAction::Accept,
+        ActionSetting::Drop => RuleAction::Drop,
+        ActionSetting::Reject => RuleAction::Reject,
+    }
+}
+
+impl CompiledPolicy {
+    /// Returns the name of a rule.
+    pub fn name(&self, rule: u32) -> &str {
+        &self.names[rule as usize]
+    }
+
+    /// Returns the name of a home's group; `None` if it is in none.
+    pub fn group_name(&self, group: u8) -> Option<&str> {
+        let index = usize::from(group).checked_sub(1)?;
+        self.group_names.get(index).map(String::as_str)
+    }
+
+    /// Returns what a rule does.
+    pub fn action(&self, rule: u32) -> RuleAction {
+        self.actions[rule as usize]
+    }
+
+    /// Returns the number of filters that each rule has made.
+    pub fn filters_by_rule(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.names.len()];
+        self.filters.iter().for_each(|filter| counts[filter.rule as usize] += 1);
+        counts
+    }
+
+    /// Returns the question of a worker to which the flow belongs.
+    pub fn question(&self, flow: &FlowQuestion) -> Question<u32> {
+        let local = flow.subscriber.into();
+        Question {
+            kind: flow.kind(),
+            group: self.rules.group_of(local),
+            local,
+            remote: flow.remote.into(),
+            local_port: flow.inside_port,
+            remote_port: flow.remote_port,
+        }
+    }
+
+    /// Returns the deciding rule as a worker finds it, and all candidates by looking at every
+    /// filter.
+    pub fn explain(&self, question: &Question<u32>) -> RuleExplanation {
+        let fitting = self.filters.iter().filter(|filter| filter.fits(question));
+        let mut candidates: Vec<u32> = fitting.map(|filter| filter.rule).collect();
+        candidates.dedup();
+        RuleExplanation { deciding: self.rules.find(question), candidates }
+    }
+}

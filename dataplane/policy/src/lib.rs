@@ -1,0 +1,29 @@
+//! The operator's rules, from the configuration to what a worker asks.
+//!
+//! ```text
+//!   PolicySettings --+
+//!                    +--expand--> filters --weir_rules--> RuleSet      (a worker asks it)
+//!   LoadedSet, ... --+               |
+//!                                    +--> explain: all rules that fit a flow, in order
+//!                                    +--> warnings: rules never reached, sets without use
+//!                                    +--> compare: flows on which two policies differ
+//! ```
+//!
+//! A rule makes a filter for each combination of its subscribers, remotes and ports; the prefixes
+//! of one rule are merged before. The crate is pure: it reads no file and knows no clock.
+
+#![forbid(unsafe_code)]
+
+mod compare;
+mod compile;
+mod cover;
+mod error;
+mod expand;
+mod question;
+mod warning;
+
+pub use compare::{DecisionChange, PolicyComparison, QUESTIONS_MAX, compare};
+pub use compile::{CompiledPolicy, RuleExplanation, compile};
+pub use error::PolicyError;
+pub use question::{FlowQuestion, RuleVerdict};
+pub use warning::{PolicySubject, PolicyWarning, warnings};

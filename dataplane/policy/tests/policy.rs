@@ -1,0 +1,351 @@
+//! Policies as a file has them: compiled, explained, compared.
+
+use fastrand::Rng;
+use weir_config::{LoadedSet, PolicySettings, load_sets};
+use weir_policy::{
+    CompiledPolicy, FlowQuestion, PolicyError, RuleVerdict, compare, compile, warnings,
+};
+use weir_rules::{FlowOrigin, RuleAction};
+
+const NODE: &str = r#"
+[[worker]]
+core = 1
+access = { device = "net_null0", address = "10.1.0.1/24", gateway = "10.1.0.2" }
+internet = { device = "net_null1", address = "10.2.0.1/24", gateway = "10.2.0.2" }
+[access]
+subscribers = ["10.200.0.0/16"]
+[[shard]]
+id = 1
+endpoint = "10.100.0.1"
+public = ["203.0.113.0/28"]
+"#;
+
+const POLICY: &str = r#"
+[[set]]
+name = "blocked"
+prefixes = ["192.0.2.0/25", "192.0.2.128/25", "192.0.2.7", "198.51.100.1"]
+[[group]]
+name = "business"
+subscribers = ["10.200.16.0/20"]
+[[group]]
+name = "away"
+subscribers = ["10.200.64.0/24"]
+[[rule]]
+name = "mail-of-business"
+groups = ["business"]
+protocol = "tcp"
+remote_port = 25
+action = "accept"
+[[rule]]
+name = "no-smtp"
+protocol = "tcp"
+remote_port = [25, "465-587"]
+action = "reject"
+[[rule]]
+name = "court-orders"
+from = "any"
+remote = "@blocked"
+action = "drop"
+[[rule]]
+name = "camera"
+from = "internet"
+subscribers = "10.200.1.5"
+protocol = ["tcp", "udp"]
+inside_port = 80
+action = "accept"
+"#;
+
+fn read(policy: &str) -> (PolicySettings, Vec<LoadedSet>) {
+    let (config, _) = weir_config::parse(&format!("{NODE}{policy}"), "t.toml").unwrap();
+    let sets = load_sets(&config.policy, |_| unreachable!("no set has a file")).unwrap();
+    (config.policy, sets)
+}
+
+fn compiled(policy: &str) -> CompiledPolicy {
+    let (policy, sets) = read(policy);
+    compile(&policy, &sets).unwrap()
+}
+
+fn flow(text: &str) -> FlowQuestion {
+    FlowQuestion::from_words(&text.split(' ').collect::<Vec<_>>()).unwrap()
+}
+
+/// Returns the verdict and the names of all candidates.
+fn ask(policy: &CompiledPolicy, text: &str) -> String {
+    let flow = flow(text);
+    let explained = policy.explain(&policy.question(&flow));
+    let verdict = RuleVerdict::of(flow.from, explained.deciding.map(|it| it.action));
+    let names: Vec<&str> = explained.candidates.iter().map(|rule| policy.name(*rule)).collect();
+    [&[verdict.name()], &names[..]].concat().join(" ")
+}
+
+#[test]
+fn first_rule_that_fits_decides_and_the_others_are_candidates() {
+    let policy = compiled(POLICY);
+    for (question, expected) in [
+        ("home 10.200.16.1 tcp 1000 1.1.1.1:25", "accept mail-of-business no-smtp"),
+        ("home 10.200.16.1 tcp 1000 1.1.1.1:465", "reject no-smtp"),
+        ("home 10.200.1.1 tcp 1000 192.0.2.7:25", "reject no-smtp court-orders"),
+        ("home 10.200.1.1 udp 1000 192.0.2.7:25", "drop court-orders"),
+        ("home 10.200.1.1 icmp 192.0.2.255", "drop court-orders"),
+        ("home 10.200.1.1 icmp 192.0.3.0", "accept"),
+        ("internet 10.200.1.5 tcp 80 192.0.2.9:5", "drop court-orders camera"),
+        ("internet 10.200.1.5 udp 80 1.1.1.1:5", "accept camera"),
+        ("internet 10.200.1.5 icmp 1.1.1.1", "filtering"),
+        ("internet 10.200.1.6 udp 80 1.1.1.1:5", "filtering"),
+        ("home 10.200.1.5 udp 80 1.1.1.1:5", "accept"),
+    ] {
+        assert_eq!(ask(&policy, question), expected, "{question}");
+    }
+    let group = |text: &str| policy.group_name(policy.question(&flow(text)).group);
+    assert_eq!(group("home 10.200.16.1 icmp 1.1.1.1"), Some("business"));
+    assert_eq!(group("home 10.200.64.1 icmp 1.1.1.1"), Some("away"));
+    assert_eq!(group("home 10.200.65.1 icmp 1.1.1.1"), None);
+}
+
+#[test]
+fn prefixes_of_a_set_that_adjoin_are_one_filter() {
+    assert_eq!(compiled(POLICY).filters_by_rule(), [1, 2, 2, 1]);
+}
+
+#[test]
+fn rule_about_an_empty_set_fits_nothing_and_is_warned_of() {
+    let mut policy = read(POLICY).0;
+    let empty = [LoadedSet { name: "blocked".into(), ..LoadedSet::default() }];
+    let compiled = compile(&policy, &empty).unwrap();
+    assert_eq!(ask(&compiled, "home 10.200.1.1 udp 1000 192.0.2.7:25"), "accept");
+    let words = |policy: &PolicySettings, compiled: &CompiledPolicy| {
+        let found = warnings(policy, &empty, compiled);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        words(&policy, &compiled),
+        [
+            "set blocked: it has no entries",
+            "rule court-orders: fits nothing: the sets that it names have no IPv4 entry",
+        ]
+    );
+    policy.rules.retain(|rule| rule.name != "court-orders");
+    let found = words(&policy, &compile(&policy, &[]).unwrap());
+    assert_eq!(found, ["set blocked: it has no entries", "set blocked: no rule uses it"]);
+}
+
+#[test]
+fn rules_that_are_never_reached_are_warned_of_with_those_before() {
+    let (policy, sets) = read(&format!(
+        "{POLICY}
+[[rule]]\nname = \"late\"\nremote = [\"192.0.2.9\", \"198.51.100.1\"]\naction = \"accept\"
+[[rule]]\nname = \"all\"\nfrom = \"any\"\naction = \"accept\"
+[[rule]]\nname = \"last\"\nprotocol = \"udp\"\ninside_port = 53\naction = \"drop\"\n"
+    ));
+    let compiled = compile(&policy, &sets).unwrap();
+    let found: Vec<String> =
+        warnings(&policy, &sets, &compiled).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "rule late: never reached: court-orders before it fits all its flows; move it up, or remove it",
+            "rule last: never reached: all before it fits all its flows; move it up, or remove it",
+        ]
+    );
+}
+
+#[test]
+fn ipv6_entries_have_no_effect_and_are_warned_of() {
+    let (policy, sets) = read(&POLICY.replace("\"198.51.100.1\"", "\"2001:db8::/32\""));
+    let compiled = compile(&policy, &sets).unwrap();
+    let found = warnings(&policy, &sets, &compiled);
+    let expected = "set blocked: IPv6 is not filtered yet: 1 of its entries have no effect";
+    assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn too_many_candidates_for_one_packet_are_refused_with_their_rules() {
+    let rule = |at: u32| {
+        format!(
+            "[[rule]]\nname = \"r{at}\"\nprotocol = \"tcp\"\ninside_port = \"{}-{}\"\n\
+             remote_port = \"{}-{}\"\naction = \"drop\"\n",
+            100 + at,
+            1000 + at,
+            200 + at,
+            900 - at
+        )
+    };
+    let (policy, sets) = read(&(0..100).map(rule).collect::<String>());
+    let error = compile(&policy, &sets).unwrap_err();
+    let PolicyError::TooManyCandidates { rules, .. } = &error else { panic!("{error}") };
+    assert!(rules.len() > 60, "{rules:?}");
+    let text = error.to_string();
+    assert!(text.contains("belong to rules r0, r1, r2, r3, r4 and "), "{text}");
+    assert_eq!(error.rule(), "r0");
+}
+
+#[test]
+fn product_of_large_sets_is_refused_before_it_is_made() {
+    let (policy, _) = read(
+        "[[set]]\nname = \"a\"\nprefixes = \"10.0.0.0/8\"\n\
+         [[rule]]\nname = \"both\"\nsubscribers = \"@a\"\nremote = \"@a\"\naction = \"drop\"\n",
+    );
+    let net = |at: u32| ipnet::Ipv4Net::new((at * 2).into(), 32).unwrap();
+    let large = LoadedSet { name: "a".into(), ipv4: (0..100_000).map(net).collect(), ipv6: vec![] };
+    let error = compile(&policy, &[large]).unwrap_err().to_string();
+    assert!(error.contains("up to rule both are 10000000000"), "{error}");
+    assert!(error.contains("its lists are 100000 x 100000 x 1 x 1"), "{error}");
+    let error = compile(&policy, &[]).unwrap_err().to_string();
+    assert_eq!(error, "the entries of set a are not here");
+}
+
+/// Returns a random policy with nests, sets and ports.
+fn random_policy(rng: &mut Rng) -> String {
+    let mut text = String::from(
+        "[[group]]\nname = \"a\"\nsubscribers = \"10.200.0.0/18\"\n\
+         [[group]]\nname = \"b\"\nsubscribers = [\"10.200.64.0/20\", \"10.200.80.7\"]\n",
+    );
+    let prefixes = |rng: &mut Rng, base: u32, count: usize| {
+        let nets: Vec<String> = (0..count)
+            .map(|_| {
+                let len = rng.u8(16..=32);
+                let address = base | rng.u32(0..0x1_0000) & rng.u32(0..0x1_0000);
+                let net = ipnet::Ipv4Net::new(address.into(), len).unwrap().trunc();
+                format!("\"{net}\"")
+            })
+            .collect();
+        nets.join(", ")
+    };
+    let (homes, remotes) = (0x0ac8_0000, 0xc633_0000);
+    text += &format!("[[set]]\nname = \"s\"\nprefixes = [{}]\n", prefixes(rng, remotes, 20));
+    for rule in 0..rng.u32(0..20) {
+        text += &format!("[[rule]]\nname = \"r{rule}\"\n");
+        let action = rng.choice(["accept", "drop", "reject"]).unwrap();
+        text += &format!("action = \"{action}\"\n");
+        text += &format!("from = \"{}\"\n", rng.choice(["home", "internet", "any"]).unwrap());
+        text += rng.choice(["", "groups = \"a\"\n", "groups = [\"a\", \"b\"]\n"]).unwrap();
+        match rng.u8(0..4) {
+            0 => text += &format!("subscribers = [{}]\n", prefixes(rng, homes, 2)),
+            1 => text += &format!("remote = [\"@s\", {}]\n", prefixes(rng, remotes, 2)),
+            2 => text += &format!("remote = [{}]\n", prefixes(rng, remotes, 3)),
+            _ => {}
+        }
+        match rng.u8(0..3) {
+            0 => text += "protocol = \"udp\"\nremote_port = [53, \"100-200\", \"150-300\"]\n",
+            1 => text += "protocol = [\"tcp\", \"udp\"]\ninside_port = [\"80-90\", 91]\n",
+            _ => text += rng.choice(["", "protocol = \"icmp\"\n"]).unwrap(),
+        }
+    }
+    text
+}
+
+fn random_flow(rng: &mut Rng) -> FlowQuestion {
+    let address = |rng: &mut Rng, base: u32| base | rng.u32(0..0x1_0000) & rng.u32(0..0x1_0000);
+    let port = |rng: &mut Rng| rng.choice([0, 53, 80, 90, 91, 92, 100, 250, 300, 301]).unwrap();
+    let (home, remote) = (address(rng, 0x0ac8_0000), address(rng, 0xc633_0000));
+    let from = rng.choice(["home", "internet"]).unwrap();
+    let (home, remote) = (std::net::Ipv4Addr::from(home), std::net::Ipv4Addr::from(remote));
+    match rng.u8(0..3) {
+        0 => flow(&format!("{from} {home} icmp {remote}")),
+        1 => flow(&format!("{from} {home} tcp {} {remote}:{}", port(rng), port(rng))),
+        _ => flow(&format!("{from} {home} udp {} {remote}:{}", port(rng), port(rng))),
+    }
+}
+
+/// Whether a rule of the file fits, by its words alone: compiled rules must decide as this does.
+fn fits(policy: &PolicySettings, sets: &[LoadedSet], rule: usize, flow: &FlowQuestion) -> bool {
+    use weir_config::{OriginSetting, RuleAddress};
+    let rule = &policy.rules[rule];
+    let has = |list: &[RuleAddress], address: std::net::Ipv4Addr| {
+        list.is_empty()
+            || list.iter().any(|it| match it {
+                RuleAddress::Net(net) => net.contains(&address),
+                RuleAddress::Set(name) => sets
+                    .iter()
+                    .find(|set| set.name == *name)
+                    .is_some_and(|set| set.ipv4.iter().any(|net| net.contains(&address))),
+            })
+    };
+    let group = policy
+        .groups
+        .iter()
+        .find(|group| group.subscribers.iter().any(|net| net.contains(&flow.subscriber)));
+    let ports = |list: &[weir_config::PortSpan], port: u16| {
+        list.is_empty() || list.iter().any(|span| (span.first..=span.last).contains(&port))
+    };
+    let from = match rule.from {
+        OriginSetting::Any => true,
+        OriginSetting::Home => flow.from == FlowOrigin::Home,
+        OriginSetting::Internet => flow.from == FlowOrigin::Internet,
+    };
+    from && (rule.protocol.is_empty() || rule.protocol.contains(&flow.protocol))
+        && (rule.groups.is_empty() || group.is_some_and(|it| rule.groups.contains(&it.name)))
+        && has(&rule.subscribers, flow.subscriber)
+        && has(&rule.remote, flow.remote)
+        && ports(&rule.inside_port, flow.inside_port)
+        && ports(&rule.remote_port, flow.remote_port)
+}
+
+#[test]
+fn explained_and_compiled_rules_decide_as_the_words_of_the_file_do() {
+    let mut decided = 0;
+    for seed in 0..200 {
+        let rng = &mut Rng::with_seed(seed);
+        let (policy, sets) = read(&random_policy(rng));
+        let compiled = compile(&policy, &sets).unwrap();
+        for _ in 0..200 {
+            let flow = random_flow(rng);
+            let rules = 0..policy.rules.len();
+            let expected: Vec<u32> = rules
+                .filter(|&rule| fits(&policy, &sets, rule, &flow))
+                .map(|rule| rule as u32)
+                .collect();
+            let explained = compiled.explain(&compiled.question(&flow));
+            assert_eq!(explained.candidates, expected, "seed {seed}: {flow}");
+            let deciding = explained.deciding.map(|it| it.rule);
+            assert_eq!(deciding, expected.first().copied(), "seed {seed}: {flow}");
+            decided += usize::from(deciding.is_some());
+        }
+    }
+    assert!(decided > 5_000, "{decided}");
+}
+
+#[test]
+fn changed_decisions_are_found_with_a_flow_each() {
+    let homes = ["10.200.0.0/16".parse().unwrap()];
+    let old = compiled(POLICY);
+    let found = |new: &str| compare(&old, &compiled(new), &homes);
+    let same = found(POLICY);
+    assert!(same.asked > 50 && same.changes.is_empty(), "{same:?}");
+    for (from, to, old_verdict, new_verdict) in [
+        ("\"198.51.100.1\"", "\"198.51.100.2\"", RuleVerdict::Drop, RuleVerdict::Accept),
+        ("10.200.16.0/20", "10.200.17.0/24", RuleVerdict::Accept, RuleVerdict::Reject),
+        ("action = \"reject\"", "action = \"drop\"", RuleVerdict::Reject, RuleVerdict::Drop),
+        (
+            "inside_port = 80",
+            "inside_port = \"80-81\"",
+            RuleVerdict::Filtering,
+            RuleVerdict::Accept,
+        ),
+    ] {
+        let changed = POLICY.replacen(from, to, 1);
+        assert_ne!(changed, POLICY);
+        let changes = found(&changed).changes;
+        let is_found = |old, new| changes.iter().any(|it| (it.old, it.new) == (old, new));
+        assert!(is_found(old_verdict, new_verdict), "{from} -> {to}: {changes:#?}");
+    }
+    let first = POLICY.find("[[rule]]").unwrap();
+    let mut rules: Vec<&str> = POLICY[first..].split("[[rule]]").skip(1).collect();
+    rules.reverse();
+    let moved = format!("{}[[rule]]{}", &POLICY[..first], rules.join("[[rule]]"));
+    let changes = found(&moved).changes;
+    let is_swap = |it: &weir_policy::DecisionChange| {
+        it.old == RuleVerdict::Accept && it.new == RuleVerdict::Reject
+    };
+    assert!(changes.iter().any(is_swap), "{changes:#?}");
+}
+
+#[test]
+fn rules_are_numbered_in_the_order_of_the_file() {
+    let policy = compiled(POLICY);
+    let names: Vec<&str> = (0..4).map(|rule| policy.name(rule)).collect();
+    assert_eq!(names, ["mail-of-business", "no-smtp", "court-orders", "camera"]);
+    assert_eq!((policy.rules.rules(), policy.action(1)), (4, RuleAction::Reject));
+    assert!(policy.rules.bytes() > 0 && policy.rules.bound().comparisons >= 2);
+}
