@@ -15,6 +15,7 @@ use weir_flow::{Hash, Record, RecordId};
 
 use crate::endpoint::Tick;
 use crate::nat::{Nat, WALK_STEP};
+use crate::ports::port_block::service::OutOfService;
 use crate::ports::port_choice::PortLease;
 use crate::replication::change::RecordTable;
 use crate::replication::journal::MarkKind;
@@ -29,6 +30,7 @@ impl Nat {
     /// Returns how many slots of the mappings it looked at.
     pub fn expire(&mut self, now: Tick, budget: usize, ends_max: usize) -> usize {
         self.now = now;
+        self.note_next_out_of_service();
         let mut ends_max = ends_max;
         if let Some(shard) = self.shards.leaving {
             ends_max = ends_max.div_ceil(2);
@@ -107,7 +109,9 @@ impl Nat {
                 doubles,
                 answered,
                 displaced,
+                withdrawn,
                 subscribers,
+                ports,
                 lanes,
                 journal,
                 policy,
@@ -115,6 +119,7 @@ impl Nat {
             } = self;
             let timeouts = &policy.live.timeouts;
             let is_any_displaced = subscribers.displaced > 0;
+            let is_any_out_of_service = ports.is_any_out_of_service();
             let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
                 let lane = lanes.get(slab);
                 let is_due = match mapping.kind {
@@ -141,6 +146,14 @@ impl Nat {
                 if mapping.flags & Mapping::DOUBLE != 0 {
                     doubles.push(id);
                 }
+                if is_any_out_of_service
+                    && !is_due
+                    && lane.is_owned
+                    && mapping.kind.is_in_use()
+                    && ports.out_of_service(mapping.address) == Some(OutOfService::Quarantined)
+                {
+                    withdrawn.push(id);
+                }
                 if mapping.flags & Mapping::ANSWERED == 0 && mapping.kind.is_in_use() {
                     if mapping.first.state.is_answered(mapping.protocol) {
                         answered.push(id);
@@ -154,13 +167,16 @@ impl Nat {
                 }
             });
             self.note_all_answered();
-            ends += self.due.len() + self.displaced.len();
+            ends += self.due.len() + self.displaced.len() + self.withdrawn.len();
             self.due.iter().for_each(|&id| self.prefetch_end(id));
             while let Some(id) = self.due.pop() {
                 self.expire_mapping(id, now);
             }
             while let Some(id) = self.displaced.pop() {
                 self.end_displaced(id, now);
+            }
+            while let Some(id) = self.withdrawn.pop() {
+                self.end_withdrawn(id, now);
             }
             while let Some(id) = self.doubles.pop() {
                 self.resolve_duplicate(id);

@@ -11,6 +11,7 @@ use crate::live::LiveNatSettings;
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
 use crate::logs::session_log::{SessionEvents, SessionLog};
 use crate::ports::address_ranges::{AddressRanges, home_addresses, public_addresses};
+use crate::ports::out_of_service::PrefixOutOfService;
 use crate::ports::port_block::{BlockId, PortBlocks};
 use crate::ports::random::Random;
 use crate::ports::shard_capacity::{
@@ -108,6 +109,12 @@ pub struct Nat {
     pub(crate) answered: Vec<RecordId>,
     /// Mappings of displaced homes that the walk has found, empty between two steps.
     pub(crate) displaced: Vec<RecordId>,
+    /// Mappings on quarantined addresses that the walk has found, empty between two steps.
+    pub(crate) withdrawn: Vec<RecordId>,
+    /// The prefixes that are out of service. Shards below `service_unnoted` do not know of the last
+    /// change yet.
+    pub(crate) out_of_service: Box<[PrefixOutOfService]>,
+    pub(crate) service_unnoted: u16,
 }
 
 impl Nat {
@@ -172,6 +179,9 @@ impl Nat {
             doubles: Vec::with_capacity(WALK_STEP),
             answered: Vec::with_capacity(WALK_STEP),
             displaced: Vec::with_capacity(WALK_STEP),
+            withdrawn: Vec::with_capacity(WALK_STEP),
+            out_of_service: Box::default(),
+            service_unnoted: 0,
         })
     }
 

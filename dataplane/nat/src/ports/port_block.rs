@@ -20,6 +20,7 @@ use weir_flow::{OutOfMemory, Region};
 
 use self::bitmap::{first_set_from, take_behind};
 use self::free_positions::FreePositions;
+use self::service::OutOfService;
 use self::shared::AddressRun;
 use crate::config::NatConfig;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
@@ -57,10 +58,12 @@ const FREE_BLOCK: BlockState = BlockState { owner: NO_OWNER, used: [0; SPACES], 
 #[derive(Clone, Copy, Debug)]
 struct PublicAddress {
     address: u32,
-    /// Free blocks in the lanes that this worker owns.
+    /// Free blocks in the lanes that this worker owns; 0 out of service.
     blocks_free: u32,
     ports_used: u32,
     shard: ShardIndex,
+    /// None: in service.
+    out_of_service: Option<OutOfService>,
 }
 
 /// A port that was taken of a block.
@@ -72,8 +75,13 @@ pub(crate) struct TakenPort {
 }
 
 /// A position that no shard has.
-const NO_ADDRESS: PublicAddress =
-    PublicAddress { address: 0, blocks_free: 0, ports_used: 0, shard: ShardIndex(u16::MAX) };
+const NO_ADDRESS: PublicAddress = PublicAddress {
+    address: 0,
+    blocks_free: 0,
+    ports_used: 0,
+    shard: ShardIndex(u16::MAX),
+    out_of_service: None,
+};
 
 #[derive(Clone, Debug, Default)]
 struct ShardPool {
@@ -82,7 +90,7 @@ struct ShardPool {
     /// The lanes that this worker owns, repeated over a word of the free bitmap: bit i stands for a
     /// block of lane i mod 8.
     lanes: u64,
-    /// Free blocks in those lanes, and all of their blocks.
+    /// Free blocks in those lanes, and all of their blocks, without addresses out of service.
     blocks_free: u32,
     blocks_total: u32,
 }
@@ -104,6 +112,8 @@ pub(crate) struct PortBlocks {
     /// The addresses of all shards, sorted.
     runs: Vec<AddressRun>,
     free_positions: FreePositions,
+    /// Number of addresses out of service.
+    out_of_service: u32,
     /// Per address one bit per block, set = free.
     free: Region<u64>,
     blocks: Region<BlockState>,
@@ -165,6 +175,7 @@ impl PortBlocks {
             shards: vec![ShardPool::default(); config.shards_max()].into(),
             runs: Vec::new(),
             free_positions: FreePositions::new(addresses as u32),
+            out_of_service: 0,
         };
         (0..addresses as u32).for_each(|address| pool.free_address(address));
         for (shard, index) in config.shards.iter().zip(0..) {
@@ -195,18 +206,20 @@ impl PortBlocks {
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
         let word = &mut self.free[(address * words + number / WORD_BITS) as usize];
         let bit = 1u64 << (number % WORD_BITS);
-        let shard = &mut self.shards[usize::from(self.addresses[address as usize].shard.0)];
-        let owned = u32::from(shard.lanes & bit != 0);
+        let place = &mut self.addresses[address as usize];
+        let shard = &mut self.shards[usize::from(place.shard.0)];
+        let is_counted = shard.lanes & bit != 0 && place.out_of_service.is_none();
+        let owned = u32::from(is_counted);
         if is_free {
             assert!(*word & bit == 0, "a block is freed once");
             *word |= bit;
             shard.blocks_free += owned;
-            self.addresses[address as usize].blocks_free += owned;
+            place.blocks_free += owned;
         } else {
             assert!(*word & bit != 0, "a block has one owner");
             *word &= !bit;
             shard.blocks_free -= owned;
-            self.addresses[address as usize].blocks_free -= owned;
+            place.blocks_free -= owned;
         }
     }
 
@@ -469,6 +482,7 @@ fn lanes_word(lanes: u8) -> u64 {
 
 mod bitmap;
 mod free_positions;
+pub(crate) mod service;
 mod shards;
 pub(crate) mod shared;
 

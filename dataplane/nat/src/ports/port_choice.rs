@@ -50,20 +50,24 @@ impl Nat {
         let home = self.subscribers.try_get(subscriber)?;
         let held = home.first_block;
         // The home's only block: there is no choice.
-        if home.blocks == 1 && !held.is_full(protocol) && self.may_open_in(home.shard, held.block())
+        if home.blocks == 1
+            && !held.is_full(protocol)
+            && self.may_open_in(home.shard, held.block())
+            && !self.ports.is_any_out_of_service()
         {
             return Some(held.block());
         }
         if home.blocks == 0 { None } else { self.choose_block(subscriber, protocol) }
     }
 
-    /// Returns a random block of the subscriber that is not known to be full and lies in a lane
-    /// that this worker owns; None if there is none. The home's paired address comes first: with
+    /// Returns a random block of the subscriber that is not known to be full, lies in a lane that
+    /// this worker owns, and is in service; None if there is none. The home's paired address comes first: with
     /// soft pooling other addresses serve only what does not fit there.
     #[inline(never)]
     fn choose_block(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let (paired_address, lanes) = (home.paired_address, self.ports.lanes(home.shard));
+        let is_any_out_of_service = self.ports.is_any_out_of_service();
         let mut next = self.random.below(blocks.len() as u32) as usize;
         let mut elsewhere = None;
         for _ in 0..blocks.len() {
@@ -76,7 +80,11 @@ impl Nat {
             if lanes >> self.ports.lane(block) & 1 == 0 {
                 continue;
             }
-            if self.ports.address_of(block) == paired_address {
+            let address = self.ports.address_of(block);
+            if is_any_out_of_service && self.ports.out_of_service(address).is_some() {
+                continue;
+            }
+            if address == paired_address {
                 return Some(block);
             }
             elsewhere = elsewhere.or(Some(block));
@@ -126,6 +134,9 @@ impl Nat {
             return Err(Refusal::PortsExhausted);
         }
         let home = *self.subscribers.get(subscriber);
+        if self.ports.out_of_service(home.paired_address).is_some() {
+            return self.open_block_elsewhere(subscriber, home.shard);
+        }
         let mut block = self.ports.open(home.paired_address, subscriber, &mut self.random);
         // RFC 7857 section 4: with paired pooling an implementation may refuse (hard) or use
         // another address (soft).
@@ -136,6 +147,22 @@ impl Nat {
                 .and_then(|address| self.ports.open(address, subscriber, &mut self.random));
         }
         let block = block.ok_or(Refusal::PortsExhausted)?;
+        self.subscribers.add_block(subscriber, block);
+        Ok(block)
+    }
+
+    /// Pairs a home with another address, its own being out of service, and opens a block there.
+    #[cold]
+    fn open_block_elsewhere(
+        &mut self,
+        subscriber: u32,
+        shard: ShardIndex,
+    ) -> Result<BlockId, Refusal> {
+        let address = self.ports.least_loaded(shard, &mut self.random);
+        let address = address.ok_or(Refusal::PortsExhausted)?;
+        let block = self.ports.open(address, subscriber, &mut self.random);
+        let block = block.ok_or(Refusal::PortsExhausted)?;
+        self.subscribers.get_mut(subscriber).paired_address = address;
         self.subscribers.add_block(subscriber, block);
         Ok(block)
     }

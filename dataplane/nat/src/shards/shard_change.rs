@@ -62,6 +62,7 @@ impl ReplicaMut<'_> {
             }
         }
         nat.ports.add(index, &shard.public, owned_lanes);
+        nat.note_out_of_service(index);
         nat.subscribers.set_max(index, shard.subscribers_max);
         nat.public.insert(&shard.public, index);
         nat.shards.insert(index, shard.clone());

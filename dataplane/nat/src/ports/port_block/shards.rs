@@ -40,7 +40,7 @@ impl PortBlocks {
         self.set_lanes(shard, 0xff);
         let pool = std::mem::take(&mut self.shards[usize::from(shard.0)]);
         assert_eq!(pool.blocks_free, pool.blocks_total, "a shard without records has no blocks");
-        let Self { runs, addresses, free_positions, .. } = self;
+        let Self { runs, addresses, free_positions, out_of_service, .. } = self;
         runs.retain(|run| {
             let is_its = addresses[run.position as usize].shard == shard;
             if is_its {
@@ -49,7 +49,8 @@ impl PortBlocks {
             !is_its
         });
         for position in pool.positions {
-            addresses[position as usize] = NO_ADDRESS;
+            let removed = std::mem::replace(&mut addresses[position as usize], NO_ADDRESS);
+            *out_of_service -= u32::from(removed.out_of_service.is_some());
         }
     }
 

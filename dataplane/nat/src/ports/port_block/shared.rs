@@ -47,13 +47,17 @@ impl PortBlocks {
         let usable = (self.first_usable..self.blocks_per_address)
             .filter(|number| lanes >> (number % LANES) & 1 != 0)
             .count() as u32;
-        let count = pool.positions.len() as u32;
-        (pool.lanes, pool.blocks_free, pool.blocks_total) = (lanes, 0, usable * count);
+        (pool.lanes, pool.blocks_free, pool.blocks_total) = (lanes, 0, 0);
         for &address in &pool.positions {
+            let place = &mut self.addresses[address as usize];
+            place.blocks_free = 0;
+            if place.out_of_service.is_some() {
+                continue;
+            }
             let bitmap = &self.free[(address * words) as usize..][..words as usize];
-            let free = bitmap.iter().map(|word| (word & lanes).count_ones()).sum();
-            self.addresses[address as usize].blocks_free = free;
-            pool.blocks_free += free;
+            place.blocks_free = bitmap.iter().map(|word| (word & lanes).count_ones()).sum();
+            pool.blocks_free += place.blocks_free;
+            pool.blocks_total += usable;
         }
     }
 
