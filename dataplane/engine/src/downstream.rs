@@ -1,6 +1,6 @@
 //! Hot. Translation of a packet from the internet (or from another home) on its way to a home.
 
-use weir_nat::{Delivery, Hash, Home, Inbound, RecordId, ShardIndex};
+use weir_nat::{Delivery, Hash, Home, Inbound, RecordId, Refusal, ShardIndex};
 use weir_wire::checksum::Delta;
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
@@ -161,7 +161,13 @@ impl<F: Frame> Engine<F> {
         shard: ShardIndex,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let delivery = match self.nat.inbound(packet.hash, &packet.inbound(), cx.now.tick()) {
+        let (inbound, now) = (packet.inbound(), cx.now.tick());
+        let mut delivered = self.nat.inbound(packet.hash, &inbound, now);
+        let is_unknown = delivered == Err(Refusal::NoMapping);
+        if is_unknown && self.nat.has_static() && self.duties.creates(shard) {
+            delivered = self.nat.inbound_static(&inbound, now);
+        }
+        let delivery = match delivered {
             Ok(delivery) => delivery,
             Err(refusal) if self.duties.creates(shard) => return Err(refusal.into()),
             Err(refusal) => return self.miss_elsewhere_down(frame, packet, shard, refusal, cx),

@@ -87,7 +87,9 @@ pub(crate) fn audit(nat: &Nat) {
 fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingSums) {
     let home = sums.homes.entry(mapping.subscriber).or_default();
     home.0 += 1;
-    if nat.policy.enabled {
+    if mapping.is_static() {
+        assert!(mapping.kind.is_in_use(), "a static endpoint needs no quarantine");
+    } else if nat.policy.enabled {
         assert!(sums.ports.insert((mapping.public(), mapping.protocol)), "one record per port");
         let block = nat.ports.block_of(mapping.address, mapping.public_port);
         assert_eq!(

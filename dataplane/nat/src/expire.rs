@@ -110,6 +110,7 @@ impl Nat {
                 answered,
                 displaced,
                 withdrawn,
+                statics_seen,
                 subscribers,
                 ports,
                 lanes,
@@ -146,7 +147,9 @@ impl Nat {
                 if mapping.flags & Mapping::DOUBLE != 0 {
                     doubles.push(id);
                 }
-                if is_any_out_of_service
+                if mapping.is_static() && !is_due && lane.is_owned && mapping.kind.is_in_use() {
+                    statics_seen.push(id);
+                } else if is_any_out_of_service
                     && !is_due
                     && lane.is_owned
                     && mapping.kind.is_in_use()
@@ -177,6 +180,9 @@ impl Nat {
             }
             while let Some(id) = self.withdrawn.pop() {
                 self.end_withdrawn(id, now);
+            }
+            while let Some(id) = self.statics_seen.pop() {
+                self.end_if_not_static(id, now);
             }
             while let Some(id) = self.doubles.pop() {
                 self.resolve_duplicate(id);
@@ -214,7 +220,7 @@ impl Nat {
             self.prefetch_outbound(outbound);
         } else {
             self.prefetch_inbound(inbound);
-            if self.policy.enabled {
+            if self.policy.enabled && !mapping.is_static() {
                 let block = self.ports.block_of(mapping.address, mapping.public_port);
                 let port = self.ports.bit_of(block, mapping.protocol, mapping.public_port);
                 self.ports.prefetch(block, port);
@@ -276,6 +282,7 @@ impl Nat {
         mapping.note_end(mapping.first.state);
         let needs_quarantine = (mapping.flags & Mapping::UNCLEAN != 0 || keeps_ports)
             && self.policy.enabled
+            && !mapping.is_static()
             && self.policy.live.quarantine_sec > 0;
         let mapping = *mapping;
         let (outbound, _) = self.hashes_of(&mapping);
@@ -311,6 +318,9 @@ impl Nat {
         let hash = self.inbound_hash(mapping.public(), mapping.protocol);
         let was_inbound = self.inbound_index.remove(hash, id.0);
         assert!(was_inbound, "the holder of a port is in the inbound index");
+        if mapping.is_static() {
+            return mapping;
+        }
         if self.policy.enabled {
             let lease = PortLease {
                 subscriber: mapping.subscriber,

@@ -3,8 +3,11 @@
 use weir_flow::{Hash, RecordId};
 
 use crate::endpoint::{Protocol, Tick};
+use crate::fast_path::OutboundKey;
 use crate::nat::{Nat, Policy};
-use crate::packet::{Delivery, Inbound, Refusal};
+use crate::opening::Opening;
+use crate::packet::{Delivery, Inbound, NewFlow, Refusal};
+use crate::ports::static_mappings::StaticEndpoint;
 use crate::replication::journal::MarkKind;
 use crate::sessions::mapping::{Mapping, MappingKind, Remote};
 use crate::sessions::session_state::{SentBy, SessionState};
@@ -62,6 +65,54 @@ impl Nat {
         Ok(delivery)
     }
 
+    /// Whether there are static mappings: [`inbound_static`](Self::inbound_static) is then to be
+    /// asked about packets without a mapping.
+    #[inline]
+    pub fn has_static(&self) -> bool {
+        self.policy.has_static
+    }
+
+    /// Makes the mapping of a static public endpoint for a packet from the Internet that has none.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; the tables are then as before.
+    #[cold]
+    pub fn inbound_static(&mut self, packet: &Inbound, now: Tick) -> Result<Delivery, Refusal> {
+        let &Inbound { public, remote, protocol, tcp_flags } = packet;
+        let fixed = self.static_of_public(public, protocol);
+        let fixed = fixed.filter(|_| !self.is_held(public, protocol));
+        let StaticEndpoint { home, inside, .. } = fixed.ok_or(Refusal::NoMapping)?;
+        self.check_opening(protocol, tcp_flags)?;
+        self.check_replicas(home.shard)?;
+        if !self.has_room(1) {
+            return Err(Refusal::TableFull);
+        }
+        let own = self.ports.position_of(public.address);
+        let subscriber = self.admit_home(&home, own, now)?;
+        let key = OutboundKey::new(&home, protocol as u8, inside, remote, true);
+        let flow = NewFlow { key, gre_key: home.gre_key, protocol, tcp_flags };
+        let mut opening = Opening::NONE;
+        let leased = self
+            .check_share(subscriber)
+            .and_then(|()| self.lease_static(subscriber, public, &flow, &mut opening));
+        if let Err(refusal) = leased {
+            self.dismiss_home(subscriber);
+            return Err(refusal);
+        }
+        let record = self.subscribers.get_mut(subscriber);
+        record.records += 1;
+        record.flows += 1;
+        opening.set_static(record.mapping_flags());
+        let hash = self.outbound_hash(&home, inside, protocol);
+        self.open_mapping(hash, &flow, &opening, now)?;
+        let hash = self.inbound_hash(public, protocol);
+        let id = self.find_inbound(hash, public, protocol).ok_or(Refusal::NoMapping)?;
+        let mapping = self.mappings.get_mut(id);
+        mapping.first = Remote::opened(remote, protocol, SentBy::Remote, tcp_flags, now);
+        mapping.sessions_inbound = 1;
+        Ok(mapping.delivery())
+    }
+
     /// Processes a packet of a remote that is not that of the first session, or of one that has run
     /// out.
     fn inbound_further(
@@ -77,7 +128,8 @@ impl Nat {
             }
             return Ok(());
         }
-        if self.is_mapping_over(id, now) {
+        // What comes for a static endpoint begins in the record that is over.
+        if self.is_mapping_over(id, now) && !self.mappings.get(id).is_static() {
             return Err(Refusal::NoMapping);
         }
         if !self.lets_in(id, packet.remote, Some(now)) {

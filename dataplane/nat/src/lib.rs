@@ -98,6 +98,9 @@ pub use ports::address_ranges::AddressRanges;
 pub use ports::out_of_service::PrefixOutOfService;
 pub use ports::port_block::service::OutOfService;
 pub use ports::shard_capacity::{ShardCapacity, shard_capacity};
+pub use ports::static_mappings::{
+    StaticConflict, StaticConflictKind, StaticMapping, StaticMappings, StaticScope,
+};
 pub use replication::change::{Applied, BODY_MAX, ChangeKind, LaneChange, SlotChange};
 pub use replication::change_body::body_without_images;
 pub use replication::commit::{Batch, Dependency};

@@ -1,6 +1,8 @@
 //! The state of one worker: tables, indexes, pool. The steps that a packet takes are in
 //! `outbound.rs`, `opening.rs` and `inbound.rs`, the ends of records in `expire.rs`.
 
+use std::sync::Arc;
+
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
 
 use crate::config::{Filtering, NatConfig};
@@ -17,6 +19,7 @@ use crate::ports::random::Random;
 use crate::ports::shard_capacity::{
     blocks_usable, quota_blocks as quota_blocks_of, shard_capacity,
 };
+use crate::ports::static_mappings::StaticMappings;
 use crate::replication::commit::Commits;
 use crate::replication::journal::Journal;
 use crate::replication::lane::{Lanes, slab_of};
@@ -48,6 +51,8 @@ pub(crate) struct Policy {
     /// made under this policy.
     pub(crate) is_plain: bool,
     pub(crate) session_log: SessionLog,
+    /// Whether there are static mappings.
+    pub(crate) has_static: bool,
 }
 
 /// Counts of what has happened so far.
@@ -111,6 +116,9 @@ pub struct Nat {
     pub(crate) displaced: Vec<RecordId>,
     /// Mappings on quarantined addresses that the walk has found, empty between two steps.
     pub(crate) withdrawn: Vec<RecordId>,
+    /// Records of static mappings that the walk has found, empty between two steps.
+    pub(crate) statics_seen: Vec<RecordId>,
+    pub(crate) statics: Arc<StaticMappings>,
     /// The prefixes that are out of service. Shards below `service_unnoted` do not know of the last
     /// change yet.
     pub(crate) out_of_service: Box<[PrefixOutOfService]>,
@@ -143,6 +151,7 @@ impl Nat {
                     && config.replicas == 0
                     && config.session_log == SessionLog::None,
                 session_log: config.session_log,
+                has_static: false,
             },
             rules: Box::new(ActiveRules::none()),
             shards: ShardTable::new(&config),
@@ -180,6 +189,8 @@ impl Nat {
             answered: Vec::with_capacity(WALK_STEP),
             displaced: Vec::with_capacity(WALK_STEP),
             withdrawn: Vec::with_capacity(WALK_STEP),
+            statics_seen: Vec::with_capacity(WALK_STEP),
+            statics: Arc::new(StaticMappings::none()),
             out_of_service: Box::default(),
             service_unnoted: 0,
         })

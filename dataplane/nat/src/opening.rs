@@ -32,7 +32,8 @@ const NO_SUBSCRIBER: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub struct Opening {
     inbound_hash: Hash,
-    /// The leased port. Without translation the endpoint is the inside one, and there is no block.
+    /// The leased port. A static endpoint has no block. Without translation the endpoint is the
+    /// inside one, and there is no block either.
     lease: PortLease,
     /// As [`Mapping::address`].
     address: u32,
@@ -48,6 +49,12 @@ impl Opening {
     #[inline(always)]
     pub fn public(&self) -> Endpoint {
         self.lease.public
+    }
+
+    /// Makes it the mapping of a static endpoint, which has no block to be logged.
+    pub(crate) fn set_static(&mut self, flags: u16) {
+        self.flags = flags | Mapping::STATIC;
+        self.is_logged = true;
     }
 
     /// No mapping: what stands where none is prepared yet.
@@ -118,6 +125,9 @@ impl Nat {
     ) -> bool {
         let LikelySubscriber { slot: subscriber, block } = likely;
         let by_key = self.policy.by_key;
+        if self.policy.has_static && self.statics.may_have(flow.key.home().outer) {
+            return false;
+        }
         let Some(home) = self.subscribers.try_get_mut(subscriber) else { return false };
         let is_ready = home.is_live()
             && home.is(&flow.home(), by_key)
@@ -152,8 +162,20 @@ impl Nat {
         if !self.has_room(1) {
             return Err(Refusal::TableFull);
         }
-        let subscriber = self.admit_home(&flow.home(), now)?;
-        if let Err(refusal) = self.prepare_for(subscriber, flow, now, opening) {
+        let fixed = match self.policy.has_static && self.statics.may_have(flow.key.home().outer) {
+            true => self.static_of_inside(&flow.home(), flow.key.inside(), flow.protocol),
+            false => None,
+        };
+        let own = fixed.and_then(|public| self.ports.position_of(public.address));
+        let subscriber = self.admit_home(&flow.home(), own, now)?;
+        let prepared = match fixed {
+            None => self.prepare_for(subscriber, flow, now, opening),
+            Some(public) => self
+                .check_share(subscriber)
+                .and_then(|()| self.check_tokens(subscriber, now))
+                .and_then(|()| self.lease_static(subscriber, public, flow, opening)),
+        };
+        if let Err(refusal) = prepared {
             self.dismiss_home(subscriber);
             return Err(refusal);
         }
@@ -161,6 +183,28 @@ impl Nat {
         home.count_prepared();
         opening.flags = home.mapping_flags();
         opening.is_logged = false;
+        if fixed.is_some() {
+            opening.set_static(opening.flags);
+        }
+        Ok(())
+    }
+
+    /// Leases the public endpoint of a static mapping, in any lane that this worker owns.
+    pub(crate) fn lease_static(
+        &mut self,
+        subscriber: u32,
+        public: Endpoint,
+        flow: &NewFlow,
+        opening: &mut Opening,
+    ) -> Result<(), Refusal> {
+        let (shard, address) = (flow.key.shard(), self.ports.position_of(public.address));
+        let lanes = self.ports.lanes(shard);
+        let (Some(address), true) = (address, lanes != 0) else {
+            return Err(Refusal::PortsExhausted);
+        };
+        opening.address = address;
+        opening.slab = slab_of(shard, lanes.trailing_zeros());
+        self.lease(PortLease { subscriber, block: BlockId::NONE, public }, flow, opening);
         Ok(())
     }
 
@@ -288,9 +332,9 @@ impl Nat {
         home.records -= 1;
         home.flows -= 1;
         home.tokens = home.tokens.saturating_add(1);
-        if self.policy.enabled {
+        if opening.lease.block != BlockId::NONE {
             self.give_port_back(&opening.lease, protocol);
-        } else {
+        } else if !self.policy.enabled {
             self.release_address(opening.address);
         }
         self.dismiss_home(opening.lease.subscriber);

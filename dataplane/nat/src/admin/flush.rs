@@ -4,7 +4,7 @@
 use weir_flow::RecordId;
 
 use crate::admin::facet::{Admin, AdminMut};
-use crate::endpoint::{Protocol, Tick};
+use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::nat::Nat;
 use crate::replication::lane::{LANES, slab_of};
 
@@ -30,6 +30,13 @@ pub struct Flush {
 #[derive(Clone, Copy, Debug)]
 enum FlushPosition {
     Start,
+    /// Left are the home's static mappings from this one on and, of this one, the protocols behind
+    /// the given one and the ports of that from the given one on; then its blocks.
+    Static {
+        at: usize,
+        protocol: usize,
+        port: u32,
+    },
     /// Left are the ports of blocks below this position and, of the block at this position, those
     /// of the protocols behind the given one and those of the given one from an offset on.
     /// Downward, because a released block's slot in the list is taken by the last one, which is
@@ -153,6 +160,29 @@ impl Nat {
         match home_position {
             FlushPosition::Done => None,
             FlushPosition::Start if self.policy.enabled => {
+                Some(FlushPosition::Static { at: 0, protocol: 0, port: 0 })
+            }
+            FlushPosition::Static { at, protocol, port } => {
+                let outer = self.subscribers.get(home).outer;
+                if let Some(mapping) = self.statics.of_home(outer).get(at) {
+                    let number = Protocol::ALL[protocol];
+                    let ports = mapping.ports(number);
+                    let piece = ports.clone().skip(port as usize).take(LOOKS_PER_PIECE as usize);
+                    for port in piece {
+                        let public = Endpoint::new(mapping.public.address, port);
+                        let hash = self.inbound_hash(public, number);
+                        let found = self.find_inbound(hash, public, number);
+                        flush.ids.extend(found.filter(|&id| self.is_ours(id)));
+                    }
+                    let end = port + LOOKS_PER_PIECE;
+                    return Some(if (end as usize) < ports.len() {
+                        FlushPosition::Static { at, protocol, port: end }
+                    } else if protocol + 1 < Protocol::ALL.len() {
+                        FlushPosition::Static { at, protocol: protocol + 1, port: 0 }
+                    } else {
+                        FlushPosition::Static { at: at + 1, protocol: 0, port: 0 }
+                    });
+                }
                 let position = self.subscribers.blocks(home).len().checked_sub(1)?;
                 Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
             }

@@ -6,3 +6,4 @@ pub(crate) mod port_block;
 pub(crate) mod port_choice;
 pub(crate) mod random;
 pub(crate) mod shard_capacity;
+pub(crate) mod static_mappings;

@@ -78,8 +78,8 @@ impl Nat {
                 has_changed = true;
             }
         }
-        if has_changed {
-            ports.recount(shard);
+        if self.reserve_blocks(shard) | has_changed {
+            self.ports.recount(shard);
         }
     }
 

@@ -116,6 +116,8 @@ pub(crate) struct PortBlocks {
     out_of_service: u32,
     /// Per address one bit per block, set = free.
     free: Region<u64>,
+    /// As `free`, set = reserved for static mappings, and so not free.
+    reserved: Region<u64>,
     blocks: Region<BlockState>,
     /// Per block, per protocol one bit per port, set = taken.
     ports: Region<u64>,
@@ -149,7 +151,7 @@ impl PortBlocks {
     pub(crate) fn bytes_for(config: &NatConfig) -> usize {
         let addresses = config.public_addresses_max() as usize;
         let sizes = Sizes::new(config, addresses);
-        Region::<u64>::bytes_for(sizes.free_words)
+        2 * Region::<u64>::bytes_for(sizes.free_words)
             + Region::<BlockState>::bytes_for(sizes.blocks)
             + Region::<u64>::bytes_for(sizes.port_words)
     }
@@ -169,6 +171,7 @@ impl PortBlocks {
             port_min: config.port_min,
             first_usable: blocks_per_address.saturating_sub(blocks_usable(config)),
             free: Region::new(sizes.free_words, 0)?,
+            reserved: Region::new(sizes.free_words, 0)?,
             blocks: Region::new(sizes.blocks, FREE_BLOCK)?,
             ports: Region::new(sizes.port_words, 0)?,
             addresses: vec![NO_ADDRESS; addresses].into(),
@@ -204,8 +207,12 @@ impl PortBlocks {
     fn set_free(&mut self, block: BlockId, is_free: bool) {
         let (address, number) = self.address_and_number(block);
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
-        let word = &mut self.free[(address * words + number / WORD_BITS) as usize];
+        let at = (address * words + number / WORD_BITS) as usize;
         let bit = 1u64 << (number % WORD_BITS);
+        if self.reserved[at] & bit != 0 {
+            return;
+        }
+        let word = &mut self.free[at];
         let place = &mut self.addresses[address as usize];
         let shard = &mut self.shards[usize::from(place.shard.0)];
         let is_counted = shard.lanes & bit != 0 && place.out_of_service.is_none();
@@ -471,7 +478,7 @@ impl PortBlocks {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.free.bytes() + self.blocks.bytes() + self.ports.bytes()
+        self.free.bytes() + self.reserved.bytes() + self.blocks.bytes() + self.ports.bytes()
     }
 }
 

@@ -23,9 +23,15 @@ pub(crate) struct PortLease {
 }
 
 impl Nat {
-    /// Returns the subscriber of a home, and makes the home a subscriber if it may be one.
+    /// Returns the subscriber of a home, and makes the home a subscriber if it may be one. `own`:
+    /// the position of a public address that it has by a static mapping, so that it needs no block.
     #[inline(never)]
-    pub(crate) fn admit_home(&mut self, home: &Home, now: Tick) -> Result<u32, Refusal> {
+    pub(crate) fn admit_home(
+        &mut self,
+        home: &Home,
+        own: Option<u32>,
+        now: Tick,
+    ) -> Result<u32, Refusal> {
         if let Some(slot) = self.subscribers.find(home) {
             return Ok(slot);
         }
@@ -35,7 +41,8 @@ impl Nat {
         }
         self.admit(home, now)?;
         let paired_address = if self.policy.enabled {
-            self.ports.least_loaded(home.shard, &mut self.random).ok_or(Refusal::PortsExhausted)?
+            let address = self.ports.least_loaded(home.shard, &mut self.random);
+            address.or(own).ok_or(Refusal::PortsExhausted)?
         } else {
             crate::subscribers::subscriber::NO_ADDRESS
         };
@@ -134,7 +141,7 @@ impl Nat {
             return Err(Refusal::PortsExhausted);
         }
         let home = *self.subscribers.get(subscriber);
-        if self.ports.out_of_service(home.paired_address).is_some() {
+        if self.ports.gives_no_block(home.paired_address) {
             return self.open_block_elsewhere(subscriber, home.shard);
         }
         let mut block = self.ports.open(home.paired_address, subscriber, &mut self.random);
@@ -151,7 +158,7 @@ impl Nat {
         Ok(block)
     }
 
-    /// Pairs a home with another address, its own being out of service, and opens a block there.
+    /// Pairs a home with another address, as its own gives no blocks, and opens a block there.
     #[cold]
     fn open_block_elsewhere(
         &mut self,
@@ -233,7 +240,7 @@ mod tests {
             ..NatConfig::default()
         })
         .unwrap();
-        let subscriber = nat.admit_home(&HOME, Tick(0)).unwrap();
+        let subscriber = nat.admit_home(&HOME, None, Tick(0)).unwrap();
         (nat, subscriber)
     }
 

@@ -47,6 +47,12 @@ impl PoolPlace {
         block: BlockId::NONE,
         port_bit: PortBit::NONE,
     };
+
+    /// True if the mapping has a port of a block: with translation, unless it is static.
+    #[inline(always)]
+    fn has_block(&self) -> bool {
+        self.block != BlockId::NONE
+    }
 }
 
 /// Where the copy before lay: the next one is probably near it.
@@ -161,10 +167,14 @@ impl Nat {
                 position
             }
         };
-        let block = self.ports.block_of(position, port);
-        let (_, lane_of_block) = self.ports.address_and_lane(block);
-        if !self.ports.is_usable(port) || lane_of_block != u32::from(lane) {
-            return None;
+        let (mut block, mut port_bit) = (BlockId::NONE, PortBit::NONE);
+        if !image.is_static() {
+            block = self.ports.block_of(position, port);
+            let (_, lane_of_block) = self.ports.address_and_lane(block);
+            if !self.ports.is_usable(port) || lane_of_block != u32::from(lane) {
+                return None;
+            }
+            port_bit = self.ports.bit_of(block, image.protocol(), port);
         }
         let paired_address = match paired_address {
             None => position,
@@ -173,7 +183,6 @@ impl Nat {
                 .position_of(paired_address)
                 .filter(|&paired_address| self.ports.shard_at(paired_address) == shard)?,
         };
-        let port_bit = self.ports.bit_of(block, image.protocol(), port);
         Some(PoolPlace { address: position, paired_address, block, port_bit })
     }
 
@@ -225,7 +234,8 @@ impl Nat {
         let is_anothers = |owner: u32| !self.subscribers.is_of(owner, &copy.home(slab));
         let (public, protocol) = (copy.image.public(), copy.image.protocol());
         let is_held = self.find_holder(slab, public, protocol).is_some()
-            || self.policy.enabled && self.ports.owner(copy.place.block).is_some_and(is_anothers);
+            || copy.place.has_block()
+                && self.ports.owner(copy.place.block).is_some_and(is_anothers);
         self.is_relayed && is_held
     }
 
@@ -245,7 +255,7 @@ impl Nat {
             return None;
         }
         let created = Tick(now.0.wrapping_sub(image.age_sec()));
-        let (subscriber, address) = match self.policy.enabled {
+        let (subscriber, address) = match copy.place.has_block() {
             true => (self.port_holder(slab, copy)?, copy.place.address),
             false => self.hold_address(slab, copy, created)?,
         };
@@ -262,7 +272,7 @@ impl Nat {
         } else {
             self.quarantined += 1;
         }
-        if self.policy.enabled {
+        if copy.place.has_block() {
             home.ports_used[image.protocol().space()] += 1;
             self.take_copied_port(copy);
         }
@@ -306,8 +316,9 @@ impl Nat {
         self.ports.take_at(port_bit, block, protocol);
     }
 
-    /// Takes the mapping's address for its home; returns the slots of both. Without translation no
-    /// other mapping of the lane may have the inside endpoint.
+    /// Takes the mapping's address for its home; returns the slots of both, for a static mapping the
+    /// position of its public address. No other mapping of the lane may have the public endpoint,
+    /// which without translation is the inside one.
     #[cold]
     fn hold_address(
         &mut self,
@@ -318,6 +329,9 @@ impl Nat {
         self.evict_holder(slab, copy)?;
         let home = copy.home(slab);
         let subscriber = self.find_or_create(&home, copy.place.paired_address)?;
+        if self.policy.enabled {
+            return Some((subscriber, copy.place.address));
+        }
         let Some(address) = self.hold_copied_address(&home, copy.image.inside().address, created)
         else {
             self.dismiss_home(subscriber);
@@ -391,7 +405,7 @@ impl Nat {
     fn give_up_holding(&mut self, subscriber: u32, address: u32, copy: &MappingCopy) {
         if !self.policy.enabled {
             self.release_address(address);
-        } else {
+        } else if copy.place.has_block() {
             let (protocol, block) = (copy.image.protocol(), copy.place.block);
             self.take_copied_port(copy);
             self.subscribers.get_mut(subscriber).ports_used[protocol.space()] += 1;

@@ -60,8 +60,11 @@ impl Nat {
         let mapping = self.mappings.get(id);
         let (home, inside, protocol) = (mapping.home(), mapping.inside(), mapping.protocol);
         let remote = mapping.first.endpoint();
+        let is_static = mapping.is_static();
         self.find_preferred(hash, &home, inside, remote, protocol, |other| {
-            other != id && self.seen(other, remote).is_some()
+            other != id
+                && self.mappings.get(other).is_static() == is_static
+                && self.seen(other, remote).is_some()
         })
     }
 

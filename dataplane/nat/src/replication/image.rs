@@ -49,7 +49,7 @@ impl MappingImage {
     /// Bytes of the GRE key behind it.
     pub(crate) const KEY_LEN: usize = 4;
     /// The flags that replicas get.
-    const FLAGS: u16 = Mapping::KEYED | Mapping::UNCLEAN | Mapping::ANSWERED;
+    const FLAGS: u16 = Mapping::KEYED | Mapping::UNCLEAN | Mapping::ANSWERED | Mapping::STATIC;
 
     /// Returns the image of a mapping that is in use or in quarantine. A replica does not
     /// learn whether the mapping is committed.
@@ -215,6 +215,11 @@ impl MappingImage {
     #[inline(always)]
     pub(crate) fn flags(&self) -> u16 {
         (self.words[2] >> FLAGS_SHIFT) as u16 & Self::FLAGS
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_static(&self) -> bool {
+        self.flags() & Mapping::STATIC != 0
     }
 
     #[inline(always)]

@@ -21,6 +21,11 @@ impl Nat {
     /// address in until the walk has collected it, at most one round of the walk after its timer
     /// ran out.
     pub(crate) fn lets_in(&self, id: RecordId, remote: Endpoint, now: Option<Tick>) -> bool {
+        let mapping = self.mappings.get(id);
+        if mapping.is_static() {
+            // That remotes can begin is what a static mapping is for.
+            return self.is_static_still(mapping);
+        }
         match self.policy.live.filtering {
             Filtering::EndpointIndependent => true,
             Filtering::AddressDependent => {

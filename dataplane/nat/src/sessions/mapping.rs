@@ -161,6 +161,8 @@ impl Mapping {
     pub(crate) const ANSWERED: u16 = 1 << 4;
     /// `gre_key` holds the checksum deltas, which the fast path needs.
     pub(crate) const SUMMED: u16 = 1 << 5;
+    /// It is of a static mapping, so it has no port bit and no block (`ports/static_mappings.rs`).
+    pub(crate) const STATIC: u16 = 1 << 6;
     /// Shift of the upper byte. In a copy it holds the window of the last owner update, see
     /// `replication/owner_update.rs`; in an uncommitted mapping, which this worker owns, the batch,
     /// see `replication/commit.rs`.
@@ -186,6 +188,11 @@ impl Mapping {
 
     pub(crate) fn home(&self) -> Home {
         Home { shard: self.shard, outer: self.outer, gre_key: self.gre_key() }
+    }
+
+    #[inline]
+    pub(crate) fn is_static(&self) -> bool {
+        self.flags & Self::STATIC != 0
     }
 
     /// Returns the lower byte of the batch's number, if the mapping is uncommitted.

@@ -1,6 +1,10 @@
-//! Public addresses that operators take out of service, and give back, while packets pass.
+//! Public addresses that operators take out of service, and blocks that they reserve for static
+//! mappings, while packets pass.
 
-use super::{PortBlocks, ShardIndex};
+use std::ops::RangeInclusive;
+
+use super::shared::usable_word;
+use super::{NO_OWNER, PortBlocks, ShardIndex, WORD_BITS};
 
 /// How a public address is out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +42,76 @@ impl PortBlocks {
         self.addresses[address as usize].out_of_service
     }
 
+    /// Reserves the blocks of an address that have one of these ports, and no others. Returns whether
+    /// that changed what is free; the counts of the shard are wrong then, see
+    /// [`recount`](Self::recount). A block that a home holds stays the home's until it is released.
+    pub(crate) fn reserve(
+        &mut self,
+        address: u32,
+        ports: impl Iterator<Item = RangeInclusive<u16>> + Clone,
+    ) -> bool {
+        let mut has_changed = false;
+        let words = self.blocks_per_address.div_ceil(WORD_BITS);
+        for number in (0..self.blocks_per_address).step_by(WORD_BITS as usize) {
+            let mut reserved = 0;
+            for range in ports.clone() {
+                let block = |port: u16| u32::from(port) >> self.port_shift;
+                let (first, end) = (block(*range.start()), block(*range.end()) + 1);
+                reserved |= usable_word(number, first, end);
+            }
+            let at = (address * words + number / WORD_BITS) as usize;
+            let former = std::mem::replace(&mut self.reserved[at], reserved);
+            if former == reserved {
+                continue;
+            }
+            has_changed = true;
+            self.free[at] &= !reserved;
+            let usable = usable_word(number, self.first_usable, self.blocks_per_address);
+            let mut given_back = former & !reserved & usable;
+            while given_back != 0 {
+                let bit = given_back.trailing_zeros();
+                given_back &= given_back - 1;
+                let block = address * self.blocks_per_address + number + bit;
+                let is_free = self.blocks[block as usize].owner == NO_OWNER;
+                self.free[at] |= u64::from(is_free) << bit;
+            }
+        }
+        has_changed
+    }
+
+    /// Returns the number of the shard's blocks that are reserved, and of those that homes still
+    /// hold.
+    pub(crate) fn blocks_reserved(&self, shard: ShardIndex) -> (u32, u32) {
+        let words = self.blocks_per_address.div_ceil(WORD_BITS);
+        let (mut reserved, mut held) = (0, 0);
+        for &address in self.positions(shard) {
+            for number in 0..self.blocks_per_address {
+                let word = self.reserved[(address * words + number / WORD_BITS) as usize];
+                if word >> (number % WORD_BITS) & 1 != 0 {
+                    let block = address * self.blocks_per_address + number;
+                    reserved += 1;
+                    held += u32::from(self.blocks[block as usize].owner != NO_OWNER);
+                }
+            }
+        }
+        (reserved, held)
+    }
+
     /// Returns the ports in use on the address at a position, all protocols.
     pub(crate) fn used_on(&self, address: u32) -> u32 {
         self.addresses[address as usize].ports_used
+    }
+
+    /// True if no block of the address at a position is given, whatever homes hold: it is out of
+    /// service, or has a block reserved and none that is not.
+    pub(crate) fn gives_no_block(&self, address: u32) -> bool {
+        let words = self.blocks_per_address.div_ceil(WORD_BITS);
+        let is_reserved = |number: u32| {
+            let usable = usable_word(number, self.first_usable, self.blocks_per_address);
+            usable & !self.reserved[(address * words + number / WORD_BITS) as usize] == 0
+        };
+        self.out_of_service(address).is_some()
+            || (0..self.blocks_per_address).step_by(WORD_BITS as usize).all(is_reserved)
     }
 
     /// Returns the positions of the shard's addresses.

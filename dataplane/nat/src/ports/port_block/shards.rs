@@ -37,6 +37,9 @@ impl PortBlocks {
     /// # Panics
     /// If the shard holds a block.
     pub(crate) fn remove(&mut self, shard: ShardIndex) {
+        for at in 0..self.positions(shard).len() {
+            self.reserve(self.positions(shard)[at], std::iter::empty());
+        }
         self.set_lanes(shard, 0xff);
         let pool = std::mem::take(&mut self.shards[usize::from(shard.0)]);
         assert_eq!(pool.blocks_free, pool.blocks_total, "a shard without records has no blocks");

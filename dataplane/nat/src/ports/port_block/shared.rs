@@ -44,9 +44,6 @@ impl PortBlocks {
         let lanes = lanes_word(lanes);
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
         let pool = &mut self.shards[usize::from(shard.0)];
-        let usable = (self.first_usable..self.blocks_per_address)
-            .filter(|number| lanes >> (number % LANES) & 1 != 0)
-            .count() as u32;
         (pool.lanes, pool.blocks_free, pool.blocks_total) = (lanes, 0, 0);
         for &address in &pool.positions {
             let place = &mut self.addresses[address as usize];
@@ -54,10 +51,14 @@ impl PortBlocks {
             if place.out_of_service.is_some() {
                 continue;
             }
-            let bitmap = &self.free[(address * words) as usize..][..words as usize];
-            place.blocks_free = bitmap.iter().map(|word| (word & lanes).count_ones()).sum();
+            let start = (address * words) as usize;
+            for (at, number) in (start..start + words as usize).zip((0..).step_by(64)) {
+                let usable =
+                    lanes & usable_word(number, self.first_usable, self.blocks_per_address);
+                place.blocks_free += (self.free[at] & lanes).count_ones();
+                pool.blocks_total += (usable & !self.reserved[at]).count_ones();
+            }
             pool.blocks_free += place.blocks_free;
-            pool.blocks_total += usable;
         }
     }
 
@@ -157,4 +158,13 @@ impl PortBlocks {
     pub(crate) fn shard_at(&self, address: u32) -> ShardIndex {
         self.addresses[address as usize].shard
     }
+}
+
+/// Returns a bit for each of the 64 blocks of an address from `number` on that homes may hold.
+pub(super) fn usable_word(number: u32, first_usable: u32, blocks: u32) -> u64 {
+    let upto = |end: u32| match end.saturating_sub(number) {
+        0 => 0,
+        count => u64::MAX >> (WORD_BITS - count.min(WORD_BITS)),
+    };
+    upto(blocks) & !upto(first_usable)
 }

@@ -1,0 +1,380 @@
+//! Static mappings: public endpoints, and whole public addresses, that an operator gives to inside
+//! hosts for good.
+//!
+//! They are settings and no state: a record is made of one when a packet comes, from either side,
+//! and ends like any other. So they need no copies, and a restart or a failover loses none.
+//!
+//! - No block with a static endpoint is given to a home; one that a home holds when it is reserved
+//!   stays the home's until its flows have ended, and the endpoint waits for that.
+//! - The record has no port bit and no block, and may lie in any lane that the worker owns: the
+//!   settings decide who has the endpoint, not the lane.
+//! - A record whose static mapping is gone, or is another host's, is ended by the walk.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use weir_flow::RecordId;
+
+use crate::admin::facet::{Admin, AdminMut};
+use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
+use crate::nat::Nat;
+use crate::sessions::mapping::Mapping;
+
+/// What of a public address a static mapping takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StaticScope {
+    /// All ports of all protocols, each to the same port of the inside address. Both ports of the
+    /// mapping are 0.
+    Address,
+    Port(Protocol),
+}
+
+/// A static mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticMapping {
+    /// Outer address of the home; without tunnels its inside address.
+    pub outer: u32,
+    /// Present if it tells homes apart.
+    pub gre_key: Option<u32>,
+    pub inside: Endpoint,
+    pub public: Endpoint,
+    pub scope: StaticScope,
+}
+
+impl StaticMapping {
+    fn public_key(&self) -> (u32, StaticScope, u16) {
+        (self.public.address, self.scope, self.public.port)
+    }
+
+    fn inside_key(&self) -> (u32, Option<u32>, u32, StaticScope, u16) {
+        (self.outer, self.gre_key, self.inside.address, self.scope, self.inside.port)
+    }
+
+    /// Returns the public ports that it takes of a protocol.
+    pub(crate) fn ports(&self, protocol: Protocol) -> RangeInclusive<u16> {
+        match self.scope {
+            StaticScope::Address => 0..=u16::MAX,
+            StaticScope::Port(own) if own == protocol => self.public.port..=self.public.port,
+            StaticScope::Port(_) => RangeInclusive::new(1, 0),
+        }
+    }
+
+    /// Returns the inside endpoint of a public one.
+    fn inside_of(&self, public: Endpoint) -> Endpoint {
+        match self.scope {
+            StaticScope::Address => Endpoint::new(self.inside.address, public.port),
+            StaticScope::Port(_) => self.inside,
+        }
+    }
+
+    /// Returns the public endpoint of an inside one.
+    fn public_of(&self, inside: Endpoint) -> Endpoint {
+        match self.scope {
+            StaticScope::Address => Endpoint::new(self.public.address, inside.port),
+            StaticScope::Port(_) => self.public,
+        }
+    }
+}
+
+/// Two static mappings that exclude each other, by their positions in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticConflict {
+    pub first: usize,
+    pub second: usize,
+    pub what: StaticConflictKind,
+}
+
+/// What two static mappings both want.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaticConflictKind {
+    /// A public endpoint.
+    Public,
+    /// An inside endpoint: it can have one public endpoint only (RFC 4787 REQ-1).
+    Inside,
+}
+
+const HOME_BITS: usize = 1 << 16;
+
+/// All static mappings, found from either side.
+#[derive(Clone, Debug)]
+pub struct StaticMappings {
+    /// By public endpoint.
+    by_public: Box<[StaticMapping]>,
+    /// By home and inside endpoint.
+    by_inside: Box<[StaticMapping]>,
+    /// A set bit for each home with a static mapping, and perhaps for others: a clear one, the
+    /// usual case, saves the search.
+    homes: Box<[u64]>,
+}
+
+/// Returns the bit of a home.
+#[inline(always)]
+fn home_bit(outer: u32) -> usize {
+    (outer ^ outer >> 16) as usize % HOME_BITS
+}
+
+impl StaticMappings {
+    /// Returns no mappings.
+    pub fn none() -> Self {
+        Self { by_public: Box::default(), by_inside: Box::default(), homes: Box::default() }
+    }
+
+    /// Sorts mappings.
+    ///
+    /// # Errors
+    /// Two that exclude each other.
+    pub fn new(mappings: &[StaticMapping]) -> Result<Self, StaticConflict> {
+        let mut order: Vec<usize> = (0..mappings.len()).collect();
+        order.sort_by_key(|&at| mappings[at].public_key());
+        // The whole address comes before its ports.
+        for run in order.chunk_by(|&a, &b| mappings[a].public.address == mappings[b].public.address)
+        {
+            for pair in run.windows(2) {
+                let [one, next] = [pair[0], pair[1]].map(|at| mappings[at]);
+                if one.scope == StaticScope::Address || one.public_key() == next.public_key() {
+                    return Err(StaticConflict::new(pair[0], pair[1], StaticConflictKind::Public));
+                }
+            }
+        }
+        let by_public = order.iter().map(|&at| mappings[at]).collect();
+        order.sort_by_key(|&at| mappings[at].inside_key());
+        for pair in order.windows(2) {
+            if mappings[pair[0]].inside_key() == mappings[pair[1]].inside_key() {
+                return Err(StaticConflict::new(pair[0], pair[1], StaticConflictKind::Inside));
+            }
+        }
+        let by_inside = order.iter().map(|&at| mappings[at]).collect();
+        let mut homes = vec![0; if mappings.is_empty() { 0 } else { HOME_BITS / 64 }];
+        for mapping in mappings {
+            let bit = home_bit(mapping.outer);
+            homes[bit / 64] |= 1 << (bit % 64);
+        }
+        Ok(Self { by_public, by_inside, homes: homes.into() })
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_public.len()
+    }
+
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.by_public.is_empty()
+    }
+
+    /// False if the home surely has no static mapping.
+    #[inline(always)]
+    pub(crate) fn may_have(&self, outer: u32) -> bool {
+        let bit = home_bit(outer);
+        self.homes.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 != 0)
+    }
+
+    /// Returns the mapping that has a public endpoint.
+    pub(crate) fn of_public(&self, public: Endpoint, protocol: Protocol) -> Option<&StaticMapping> {
+        let find = |scope, port| {
+            let key = (public.address, scope, port);
+            let at = self.by_public.binary_search_by_key(&key, StaticMapping::public_key).ok()?;
+            self.by_public.get(at)
+        };
+        find(StaticScope::Port(protocol), public.port).or_else(|| find(StaticScope::Address, 0))
+    }
+
+    /// Returns the mapping of an inside endpoint; `home` as the mapping's own identity.
+    pub(crate) fn of_inside(
+        &self,
+        home: &Home,
+        inside: Endpoint,
+        protocol: Protocol,
+    ) -> Option<&StaticMapping> {
+        let find = |scope, port| {
+            let key = (home.outer, home.gre_key, inside.address, scope, port);
+            let at = self.by_inside.binary_search_by_key(&key, StaticMapping::inside_key).ok()?;
+            self.by_inside.get(at)
+        };
+        find(StaticScope::Port(protocol), inside.port).or_else(|| find(StaticScope::Address, 0))
+    }
+
+    /// Returns the mappings of a public address.
+    pub(crate) fn of_address(&self, address: u32) -> &[StaticMapping] {
+        let start = self.by_public.partition_point(|it| it.public.address < address);
+        let end = self.by_public.partition_point(|it| it.public.address <= address);
+        &self.by_public[start..end]
+    }
+
+    /// Returns the mappings of the homes with an outer address.
+    pub(crate) fn of_home(&self, outer: u32) -> &[StaticMapping] {
+        let start = self.by_inside.partition_point(|it| it.outer < outer);
+        let end = self.by_inside.partition_point(|it| it.outer <= outer);
+        &self.by_inside[start..end]
+    }
+}
+
+impl StaticConflict {
+    fn new(one: usize, other: usize, what: StaticConflictKind) -> Self {
+        Self { first: one.min(other), second: one.max(other), what }
+    }
+}
+
+/// A public endpoint and its holder, by the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StaticEndpoint {
+    pub(crate) home: Home,
+    pub(crate) inside: Endpoint,
+    pub(crate) public: Endpoint,
+}
+
+impl Nat {
+    /// Returns who has a public endpoint of a shard by a static mapping.
+    pub(crate) fn static_of_public(
+        &self,
+        public: Endpoint,
+        protocol: Protocol,
+    ) -> Option<StaticEndpoint> {
+        let shard = self.public.shard_of(public.address)?;
+        let mapping = self.statics.of_public(public, protocol)?;
+        let home = Home { shard, outer: mapping.outer, gre_key: mapping.gre_key };
+        Some(StaticEndpoint { home, inside: mapping.inside_of(public), public })
+    }
+
+    /// Returns the public endpoint that an inside endpoint has by a static mapping, if nothing else
+    /// holds it.
+    #[cold]
+    pub(crate) fn static_of_inside(
+        &self,
+        home: &Home,
+        inside: Endpoint,
+        protocol: Protocol,
+    ) -> Option<Endpoint> {
+        let identity = self.identity(home);
+        let public = self.statics.of_inside(&identity, inside, protocol)?.public_of(inside);
+        let is_of_shard = self.public.shard_of(public.address) == Some(home.shard);
+        (is_of_shard && !self.is_held(public, protocol)).then_some(public)
+    }
+
+    /// True if a record has the public endpoint, in use or in quarantine, or may get it: its block
+    /// is a home's.
+    pub(crate) fn is_held(&self, public: Endpoint, protocol: Protocol) -> bool {
+        let hash = self.inbound_hash(public, protocol);
+        let is_it = |id| self.mappings.get(RecordId(id)).is_public(public, protocol);
+        let Some(position) = self.ports.position_of(public.address) else { return true };
+        let block = self.ports.block_of(position, public.port);
+        self.ports.owner(block).is_some() || self.inbound_index.find(hash, is_it).is_some()
+    }
+
+    /// True if this record of a static mapping is still what the settings say.
+    pub(crate) fn is_static_still(&self, mapping: &Mapping) -> bool {
+        let found = self.static_of_public(mapping.public(), mapping.protocol);
+        found.is_some_and(|it| {
+            it.inside == mapping.inside() && it.home == self.identity(&mapping.home())
+        })
+    }
+
+    /// Reserves the blocks of a shard's static mappings, and no others. Returns whether that changed
+    /// what is free.
+    pub(crate) fn reserve_blocks(&mut self, shard: ShardIndex) -> bool {
+        let Self { ports, statics, .. } = self;
+        let mut has_changed = false;
+        for at in 0..ports.positions(shard).len() {
+            let position = ports.positions(shard)[at];
+            let mappings = statics.of_address(ports.public_address(position));
+            let wanted = mappings.iter().map(|mapping| match mapping.scope {
+                StaticScope::Address => mapping.ports(Protocol::Tcp),
+                StaticScope::Port(protocol) => mapping.ports(protocol),
+            });
+            has_changed |= ports.reserve(position, wanted);
+        }
+        has_changed
+    }
+
+    /// Ends a record whose static mapping is no more.
+    pub(crate) fn end_if_not_static(&mut self, id: RecordId, now: Tick) {
+        let mapping = *self.mappings.get(id);
+        if mapping.kind.is_in_use() && !self.is_static_still(&mapping) {
+            self.end_withdrawn(id, now);
+        }
+    }
+}
+
+impl Admin<'_> {
+    /// Returns the number of a shard's blocks that are reserved for static mappings, and of those
+    /// that homes still hold, so that the mappings wait.
+    pub fn blocks_reserved(self, shard: ShardIndex) -> (u32, u32) {
+        self.nat.ports.blocks_reserved(shard)
+    }
+}
+
+impl AdminMut<'_> {
+    /// Replaces all static mappings and returns the former ones, for the caller to free: allocates
+    /// and frees nothing. [`Nat::expire`] reserves the blocks, of a shard in each call, and ends the
+    /// records of mappings that are no more. Without translation there are no static mappings.
+    #[must_use]
+    pub fn swap_statics(&mut self, statics: Arc<StaticMappings>) -> Arc<StaticMappings> {
+        self.nat.service_unnoted = self.nat.shards.len() as u16;
+        self.nat.policy.has_static = self.nat.policy.enabled && !statics.is_empty();
+        std::mem::replace(&mut self.nat.statics, statics)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(outer: u32, inside: u16, public: u16) -> StaticMapping {
+        StaticMapping {
+            outer,
+            gre_key: None,
+            inside: Endpoint::new(7, inside),
+            public: Endpoint::new(9, public),
+            scope: StaticScope::Port(Protocol::Tcp),
+        }
+    }
+
+    fn address(outer: u32, public: u32) -> StaticMapping {
+        StaticMapping {
+            inside: Endpoint::new(7, 0),
+            public: Endpoint::new(public, 0),
+            scope: StaticScope::Address,
+            ..port(outer, 0, 0)
+        }
+    }
+
+    #[test]
+    fn mapping_is_found_from_either_side() {
+        let all = [port(1, 80, 8080), port(2, 80, 8081), address(3, 10)];
+        let statics = StaticMappings::new(&all).unwrap();
+        let home = |outer| Home { shard: ShardIndex(0), outer, gre_key: None };
+        let public = |address, port, protocol| {
+            statics.of_public(Endpoint::new(address, port), protocol).map(|it| it.outer)
+        };
+        assert_eq!(public(9, 8080, Protocol::Tcp), Some(1));
+        assert_eq!(public(9, 8081, Protocol::Tcp), Some(2));
+        assert_eq!(public(9, 8080, Protocol::Udp), None);
+        assert_eq!(public(9, 80, Protocol::Tcp), None);
+        assert_eq!(public(10, 80, Protocol::Icmp), Some(3));
+        let inside = |outer, port| {
+            let inside = Endpoint::new(7, port);
+            let found = statics.of_inside(&home(outer), inside, Protocol::Tcp);
+            found.map(|it| it.public_of(inside))
+        };
+        assert_eq!(inside(1, 80), Some(Endpoint::new(9, 8080)));
+        assert_eq!(inside(1, 81), None);
+        assert_eq!(inside(3, 5000), Some(Endpoint::new(10, 5000)));
+        assert_eq!(inside(4, 80), None);
+        assert!((1..=3).all(|outer| statics.may_have(outer)) && !statics.may_have(4));
+        assert!(!StaticMappings::none().may_have(1));
+        assert_eq!((statics.of_address(9).len(), statics.of_home(2).len()), (2, 1));
+    }
+
+    #[test]
+    fn mappings_that_exclude_each_other_are_named() {
+        let conflict = |all: &[StaticMapping]| StaticMappings::new(all).unwrap_err();
+        let of_public =
+            |first, second| StaticConflict { first, second, what: StaticConflictKind::Public };
+        assert_eq!(conflict(&[port(1, 80, 1), port(2, 9, 2), port(3, 7, 1)]), of_public(0, 2));
+        assert_eq!(conflict(&[port(1, 80, 1), port(2, 9, 2), address(3, 9)]), of_public(0, 2));
+        assert_eq!(conflict(&[address(1, 9), address(3, 9)]), of_public(0, 1));
+        let both = conflict(&[port(1, 80, 1), port(1, 80, 2)]);
+        assert_eq!((both.first, both.second, both.what), (0, 1, StaticConflictKind::Inside));
+        let udp = StaticMapping { scope: StaticScope::Port(Protocol::Udp), ..port(1, 80, 1) };
+        assert_eq!(StaticMappings::new(&[port(1, 80, 1), udp]).unwrap().len(), 2);
+    }
+}
