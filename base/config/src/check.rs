@@ -15,6 +15,7 @@ mod paths;
 mod policy;
 mod pool_cut;
 mod pools;
+pub(crate) mod public;
 mod quota;
 mod reserve_lanes;
 mod routes;
@@ -26,10 +27,14 @@ pub(crate) mod together;
 pub(crate) use pools::{addresses, homes, quota_blocks};
 pub(crate) use reserve_lanes::{LANES, blocks_of_primary};
 
+use ipnet::Ipv4Net;
+
 use crate::cluster_types::{ClusterFile, MemberFile};
 use crate::findings::Findings;
+use crate::public_types::PublicSettings;
 use crate::types::{
-    AccessSetting, Config, InterfaceSettings, NodeSettings, ShardSettings, WorkerSettings,
+    Access, AccessSetting, Config, InterfaceSettings, NatSettings, NodeSettings, ShardSettings,
+    WorkerSettings,
 };
 
 /// Checks the file of a single node. Values with an error are left out.
@@ -47,6 +52,8 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     mtu::check(&config.access, &config.nat, &config.workers, 0, findings);
     timeouts::check(&config.timeouts, findings);
     policy::check(&config.policy, &config.access, findings);
+    let nets = config.shards.iter().flat_map(|shard| &shard.public);
+    public_settings(&config.public, &config.access, &config.nat, nets, findings);
 }
 
 /// Checks the file of a cluster's node, whose shards are in the cluster file.
@@ -70,12 +77,31 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     limits::check(&file.limits, &file.nat, findings);
     timeouts::check(&file.timeouts, findings);
     policy::check(&file.policy, &file.access, findings);
+    let of_shards = file.shards.iter().flat_map(|shard| &shard.public);
+    let nets = of_shards.chain(file.pools.iter().flat_map(|pool| &pool.public));
+    public_settings(&file.public, &file.access, &file.nat, nets, findings);
+    if findings.is_given("public.static_file") {
+        let message = "a cluster has its static mappings in its own file";
+        findings.error("public.static_file", message, "write them as public.static = [...]");
+    }
     commit::check(file, findings);
     balance::check(file, findings);
     if file.cluster.replicas == 0 && findings.is_good("cluster.replicas") {
         let message = "no copies: the loss of a worker ends its flows";
         findings.warning("cluster.replicas", message, "write 1 or more with two or more nodes");
     }
+}
+
+fn public_settings<'n>(
+    settings: &PublicSettings,
+    access: &Access,
+    nat: &NatSettings,
+    nets: impl Iterator<Item = &'n Ipv4Net>,
+    findings: &mut Findings<'_>,
+) {
+    let mut nets: Vec<Ipv4Net> = nets.copied().collect();
+    nets.sort_unstable();
+    public::check(settings, nat, &public::PublicContext { access, public: &nets }, findings);
 }
 
 fn machine(

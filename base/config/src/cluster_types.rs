@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 use serde::Serialize;
 
 use crate::policy_types::PolicySettings;
+use crate::public_types::PublicSettings;
 use crate::types::{
     Access, Fragments, LimitSettings, NatSettings, NodeSettings, TimeoutSettings, WorkerSettings,
 };
@@ -113,6 +114,7 @@ pub(crate) struct ClusterFile {
     pub(crate) fragments: Fragments,
     pub(crate) limits: LimitSettings,
     pub(crate) policy: PolicySettings,
+    pub(crate) public: PublicSettings,
     pub(crate) pools: Vec<PoolSettings>,
     pub(crate) shards: Vec<ClusterShard>,
 }

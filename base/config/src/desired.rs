@@ -16,6 +16,7 @@ pub(crate) mod difference;
 mod fingerprint;
 pub(crate) mod json;
 pub(crate) mod policy_difference;
+pub(crate) mod public_difference;
 
 use ipnet::Ipv4Net;
 use serde::Serialize;
@@ -24,6 +25,7 @@ use crate::check::{self, LANES};
 use crate::cluster_types::{ClusterFile, ClusterSettings, ClusterShard, Commit, MemberFile};
 use crate::policy_types::PolicySettings;
 use crate::port_share::PortShare;
+use crate::public_types::PublicSettings;
 use crate::set_file::LoadedSet;
 use crate::types::{
     Access, Config, Fragments, LimitSettings, NatSettings, ShardSettings, TimeoutSettings,
@@ -48,6 +50,7 @@ pub struct Desired {
     pub fragments: Fragments,
     pub limits: LimitSettings,
     pub policy: PolicySettings,
+    pub public: PublicSettings,
     /// The shards, at least one, including those of the pools; by number.
     pub shards: Vec<ClusterShard>,
 }
@@ -65,11 +68,20 @@ impl Desired {
             shard.subscribers.sort_unstable();
         }
         shards.sort_unstable_by_key(|shard| shard.id);
-        let ClusterFile { cluster, mut access, nat, timeouts, fragments, limits, policy, .. } =
-            file;
+        let ClusterFile {
+            cluster,
+            mut access,
+            nat,
+            timeouts,
+            fragments,
+            limits,
+            policy,
+            public,
+            ..
+        } = file;
         access.subscribers.sort_unstable();
-        let policy = policy.sorted();
-        Self { cluster, access, nat, timeouts, fragments, limits, policy, shards }
+        let (policy, public) = (policy.sorted(), public.sorted());
+        Self { cluster, access, nat, timeouts, fragments, limits, policy, public, shards }
     }
 
     /// Returns the state as it goes to etcd: of each set that has a file only the identity of its
@@ -181,6 +193,7 @@ impl Desired {
             fragments: self.fragments,
             limits: self.limits,
             policy: self.policy.clone(),
+            public: self.public.clone(),
             shards: shards.collect(),
         }
     }

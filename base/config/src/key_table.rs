@@ -94,6 +94,12 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
         files: Files::SERVICE,
     },
     SectionDoc {
+        id: "public",
+        title: "`[public]`",
+        about: "Public addresses and ports that are not for all homes.",
+        files: Files::SERVICE,
+    },
+    SectionDoc {
         id: "pool",
         title: "`[[pool]]`",
         about: "Prefixes that are cut into shards of one size. Shards are numbered in the order of the prefixes, so a pool grows at its end.",
@@ -149,6 +155,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("", "set", Form("tables", "at least one"), "", Absent("no sets"), "Prefixes under a name.").only(Files::SERVICE),
     key("", "group", Form("tables", "1 to 15"), "", Absent("no groups"), "Homes under a name.").only(Files::SERVICE),
     key("", "rule", Form("tables", "at least one"), "", Absent("no rules"), "Rules about new flows, in their order.").only(Files::SERVICE),
+    key("", "public", Form("table", "see below"), "", Absent("all addresses are for all homes"), "Static mappings, addresses out of service.").only(Files::SERVICE),
     key("", "pool", Form("tables", "at least one"), "", Absent("required without a `[[shard]]`"), "Prefixes that make shards.").only(Files::CLUSTER),
     key("", "shard", Form("tables", "at least one"), "", Required, "The shards.").only(Files::SINGLE),
     key("", "shard", Form("tables", "at least one"), "", Absent("required without a `[[pool]]`"), "Shards that no pool makes.").only(Files::CLUSTER),
@@ -362,6 +369,15 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("rule", "remote_port", Form("integer, string or list", PORTS), "", Absent("all"), "Ports in the internet; only with `protocol` of `tcp` and `udp`."),
     key("rule", "action", Choice(&["accept", "drop", "reject"]), "", Required,
         "`drop` gives no answer; `reject` answers with a TCP reset or an ICMP error (type 3, code 13)."),
+
+    key("public", "static", Form("list of strings", "`\"SUBSCRIBER tcp|udp INSIDE:PORT PUBLIC:PORT\"` or `\"SUBSCRIBER all INSIDE PUBLIC\"`; with `access.gre_key = \"subscriber\"` the subscriber as `ADDRESS,KEY`"), "", Absent("none"),
+        "Static mappings: port forwards, and with `all` a public address for one inside host, port by port. Remotes may begin flows to them, unless a rule refuses that; what the host sends from such an endpoint has its public endpoint. The block of a forwarded port is given to no home; one that a home holds is waited for."),
+    key("public", "static_file", Form("string", "an absolute path"), "", Absent("none"),
+        "File with further static mappings, one on each line as above, at most 1,000,000; `#` begins a comment. A file that is missing or has a wrong line is refused as a whole. Not in a cluster file."),
+    key("public", "drain", PREFIX_LIST, "", Absent("none"),
+        "Prefixes of public addresses on which no mapping begins. Live flows go on. A home is paired with another address when it needs its next block."),
+    key("public", "quarantine", PREFIX_LIST, "", Absent("none"),
+        "As `drain`, and the flows on these addresses end within 4 s."),
 
     key("pool", "first_id", Integer(1, 4_294_967_295), "", Value("1"),
         "Number of the pool's first shard, permanent; the others follow. Leave room for growth before the next pool."),

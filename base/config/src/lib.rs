@@ -26,10 +26,12 @@ mod policy_lines;
 mod policy_types;
 mod pool;
 mod port_share;
+mod public_types;
 mod read;
 mod reference;
 mod section;
 mod set_file;
+mod static_file;
 mod types;
 
 use toml::de::DeTable;
@@ -38,6 +40,7 @@ use check::fleet::NodeFile;
 use file_kind::FileKind;
 use findings::Findings;
 
+pub use check::public::PublicContext;
 pub use cluster_types::{
     BalanceSetting, Bird, ClusterSettings, ClusterShard, Commit, CommitOnTimeout, MemberFile,
     MembershipSettings, TlsSettings, UserSettings,
@@ -53,8 +56,10 @@ pub use policy_types::{
     PortSpan, ProtocolSetting, RuleAddress, RuleSettings, SetContent, SetSettings, SetSource,
 };
 pub use port_share::PortShare;
+pub use public_types::{PublicSettings, StaticProtocol, StaticSettings};
 pub use reference::key_reference;
 pub use set_file::{LoadedSet, load_sets, parse_set};
+pub use static_file::load_statics;
 pub use types::{
     Access, AccessSetting, CollectorFormat, CollectorSettings, Config, FilteringSetting, Fragments,
     GreKey, HugePagesSetting, InterfaceSettings, LogFormat, LogLevel, MssClampSetting, NatSettings,
@@ -210,6 +215,7 @@ fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     let mut config = read::single(document, findings);
     check::single(&config, findings);
     config.policy = config.policy.sorted();
+    config.public = config.public.sorted();
     for shard in config.shards.iter_mut().filter(|shard| shard.public.is_empty()) {
         shard.public.clone_from(&shard.subscribers);
     }

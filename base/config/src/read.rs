@@ -12,6 +12,7 @@ mod nat;
 mod node;
 pub(crate) mod policy;
 mod pool;
+mod public;
 mod shard;
 mod timeouts;
 mod worker;
@@ -22,6 +23,7 @@ use crate::cluster_types::{ClusterFile, MemberFile};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::policy_types::PolicySettings;
+use crate::public_types::PublicSettings;
 use crate::section::Section;
 use crate::types::{
     Access, Config, Fragments, LimitSettings, NatSettings, NodeSettings, SessionLogSetting,
@@ -32,14 +34,15 @@ use crate::types::{
 pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     let root = Section::root(document, FileKind::Single, findings);
     let (node, workers) = machine(&root, findings);
-    let Service { access, nat, timeouts, fragments, limits, policy } = service(&root, findings);
+    let Service { access, nat, timeouts, fragments, limits, policy, public } =
+        service(&root, findings);
     let sections = root.sections("shard", "shard", findings);
     let shards = sections
         .iter()
         .enumerate()
         .map(|(index, section)| shard::read(section, index, &workers, findings))
         .collect();
-    Config { node, workers, access, nat, timeouts, fragments, limits, policy, shards }
+    Config { node, workers, access, nat, timeouts, fragments, limits, policy, public, shards }
 }
 
 /// Reads the file of a cluster's node. The result is valid only if there are no errors.
@@ -59,7 +62,8 @@ pub(crate) fn cluster(
 ) -> ClusterFile {
     let root = Section::root(document, file, findings);
     let cluster = cluster::read(&root.section("cluster", "cluster", findings), findings);
-    let Service { access, nat, timeouts, fragments, limits, policy } = service(&root, findings);
+    let Service { access, nat, timeouts, fragments, limits, policy, public } =
+        service(&root, findings);
     let pools = match file {
         FileKind::Stored => Vec::new(),
         _ => root.sections("pool", "pool", findings),
@@ -67,7 +71,7 @@ pub(crate) fn cluster(
     let pools = pools.iter().map(|section| pool::read(section, findings)).collect();
     let shards = root.sections("shard", "shard", findings);
     let shards = shards.iter().map(|section| shard::of_cluster(section, findings)).collect();
-    ClusterFile { cluster, access, nat, timeouts, fragments, limits, policy, pools, shards }
+    ClusterFile { cluster, access, nat, timeouts, fragments, limits, policy, public, pools, shards }
 }
 
 /// Reads the keys of one machine.
@@ -92,6 +96,7 @@ struct Service {
     fragments: Fragments,
     limits: LimitSettings,
     policy: PolicySettings,
+    public: PublicSettings,
 }
 
 fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> Service {
@@ -103,5 +108,6 @@ fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> Service {
         fragments: fragments::read(&root.section("fragments", "fragments", findings), findings),
         limits: limits::read(&root.section("limits", "limits", findings), findings),
         policy: policy::read(root, findings),
+        public: public::read(&root.section("public", "public", findings), findings),
     }
 }

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::cluster_types::TlsSettings;
 use crate::policy_types::PolicySettings;
+use crate::public_types::PublicSettings;
 
 /// The configuration of a single node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,7 @@ pub struct Config {
     pub fragments: Fragments,
     pub limits: LimitSettings,
     pub policy: PolicySettings,
+    pub public: PublicSettings,
     /// The shards, at least one; in file order.
     pub shards: Vec<ShardSettings>,
 }

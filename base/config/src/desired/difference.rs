@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::cluster_types::{ClusterShard, Commit};
 use crate::desired::policy_difference::policy_difference;
+use crate::desired::public_difference::public_difference;
 use crate::desired::{Desired, addresses};
 use crate::read::address::overlap;
 
@@ -32,6 +33,10 @@ pub enum Effect {
     NewFlows,
     /// Flows that have been idle for longer than the new timer end.
     IdleFlows,
+    /// The flows of static mappings that are removed or changed end.
+    EndsStatic,
+    /// Flows on the quarantined addresses end.
+    EndsQuarantined,
     /// Flows on public addresses that the shard loses get no answers.
     StrandsPrefix { shard: u32, prefix: Ipv4Net },
     /// Flows of homes that are not served after the change end.
@@ -58,6 +63,8 @@ impl fmt::Display for Effect {
             Self::None => f.write_str("flows go on"),
             Self::NewFlows => f.write_str("for new flows"),
             Self::IdleFlows => f.write_str("ends flows that are idle for longer"),
+            Self::EndsStatic => f.write_str("ends flows of mappings that are removed or changed"),
+            Self::EndsQuarantined => f.write_str("ends flows on these addresses"),
             Self::StrandsPrefix { shard, prefix } => {
                 write!(f, "strands the flows of {prefix} in shard {shard}")
             }
@@ -101,6 +108,7 @@ pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
     }
     added_shards(old, new, &mut changes);
     changes.extend(policy_difference(&old.policy, &new.policy));
+    changes.extend(public_difference(&old.public, &new.public));
     changes
 }
 

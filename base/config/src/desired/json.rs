@@ -4,7 +4,7 @@
 //! {"format":1,
 //!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473, ...},
 //!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...}, "limits":{...},
-//!  "set":[...], "group":[...], "rule":[...],
+//!  "set":[...], "group":[...], "rule":[...], "public":{...},
 //!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],
 //!            "subscribers_max":256}, ...]}
 //! ```
@@ -25,6 +25,7 @@ use crate::desired::Desired;
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::policy_types::{GroupSettings, PolicySettings, RuleSettings, SetSettings};
+use crate::public_types::PublicSettings;
 use crate::types::{Access, Fragments, LimitSettings, NatSettings, TimeoutSettings};
 use crate::{check, read};
 
@@ -65,12 +66,15 @@ pub(crate) struct Stored {
     group: Vec<GroupSettings>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rule: Vec<RuleSettings>,
+    #[serde(skip_serializing_if = "PublicSettings::is_empty")]
+    public: PublicSettings,
     shard: Vec<ClusterShard>,
 }
 
 impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
-        let Desired { cluster, access, nat, timeouts, fragments, limits, policy, shards } = desired;
+        let Desired { cluster, access, nat, timeouts, fragments, limits, policy, public, shards } =
+            desired;
         let PolicySettings { sets, groups, rules } = policy;
         Self {
             format: FORMAT,
@@ -83,6 +87,7 @@ impl From<Desired> for Stored {
             set: sets,
             group: groups,
             rule: rules,
+            public,
             shard: shards,
         }
     }
