@@ -27,9 +27,8 @@ use weir_admin::api::GenerationStatus;
 use weir_config::Config;
 use weir_engine::LiveSettings;
 use weir_nat::{LiveNatSettings, NeedsRestart};
-use weir_node_core::ClusterRoom;
 use weir_node_core::live::{live_nat_settings, live_settings};
-use weir_rules::RuleSet;
+use weir_node_core::{ClusterRoom, FlowSettings};
 
 use crate::failure::Failure;
 use crate::node::WorkerHandle;
@@ -79,11 +78,11 @@ impl BuiltFor {
     /// # Errors
     /// When the settings cannot work.
     fn build(&self, config: &Config, number: u64) -> Result<BuiltGeneration, String> {
-        let rules = Arc::new(RuleSet::empty());
+        let flows = FlowSettings::new(config)?;
         let (mut settings, mut left) = (Vec::new(), Vec::new());
         for (worker, built_for) in self.nat.iter().enumerate() {
             let room = self.rooms.get(worker);
-            let mut live = live_settings(config, worker, room, number, Arc::clone(&rules))
+            let mut live = live_settings(config, worker, room, number, &flows)
                 .map_err(|error| format!("worker {worker}: {error}"))?;
             left.extend(live.nat.fit(built_for));
             settings.push(Box::new(live));
@@ -115,6 +114,15 @@ impl Generations {
             file: file.map(|path| ReloadedFile::new(path, config.clone())),
             ..Self::none()
         })
+    }
+
+    /// Returns the settings with which each worker begins: generation 0.
+    ///
+    /// # Errors
+    /// When the rules or the static mappings cannot be compiled.
+    pub(crate) fn at_start(&self, config: &Config) -> Result<Vec<Box<LiveSettings>>, Failure> {
+        let built = self.built_for.build(config, 0);
+        built.map(|it| it.settings).map_err(|reason| Failure::Engine { worker: 0, reason })
     }
 
     /// Returns the generations of a node without workers.

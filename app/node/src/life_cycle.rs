@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use weir_config::{Config, Diagnostic, HugePagesSetting, MemberFile, NodeSettings, WorkerSettings};
 use weir_dpdk::{DpdkError, Eal, EalConfig, MbufPool, socket_of_core};
-use weir_engine::Side;
+use weir_engine::{LiveSettings, Side};
 use weir_nat::AddressRanges;
 use weir_nat_log::{BlockLog, BlockLogSender, NodeLife};
 use weir_node_core::ClusterRoom;
@@ -211,12 +211,13 @@ fn start_and_control(
         is_stopping: Arc::new(AtomicBool::new(false)),
         ended: ended_in,
     };
+    let mut settings = generations.at_start(&config)?.into_iter();
     let mut handles = Vec::new();
     let mut threads = Vec::new();
     for worker in 0..config.workers.len() {
         let log = BlockEventLog::new(senders.next(), exporters.next(), worker);
         let member = joining.as_mut().map(|joining| joining.thread_member(worker)).transpose()?;
-        let (thread, ports, handle) = start.worker(worker, log, member)?;
+        let (thread, ports, handle) = start.worker(worker, log, settings.next(), member)?;
         threads.push((thread, ports));
         handles.push(handle);
     }
@@ -409,6 +410,7 @@ impl WorkerStart<'_> {
         &self,
         worker: usize,
         block_log: Option<BlockEventLog>,
+        settings: Option<Box<LiveSettings>>,
         member: Option<ThreadMember>,
     ) -> Result<(WorkerThread, WorkerPorts, WorkerHandle), Failure> {
         let config = &self.config.workers[worker];
@@ -425,6 +427,7 @@ impl WorkerStart<'_> {
             core: config.core,
             shards_max: engine.nat.shards_max(),
             engine,
+            settings,
             page_policy: self.page_policy,
             all_public: Arc::clone(&self.all_public),
             pool: pool.clone(),

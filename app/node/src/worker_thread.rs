@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc::UnboundedSender;
 use weir_config::Poll;
 use weir_dpdk::{Mbuf, MbufPool, pin_current_thread, register_worker_thread, tsc_hz};
-use weir_engine::{CommitLimits, Engine, EngineConfig, EngineError, Side};
+use weir_engine::{CommitLimits, Engine, EngineConfig, EngineError, LiveSettings, Side};
 use weir_nat::{AddressRanges, NatError};
 use weir_node_core::TableMemory;
 use weir_wire::ethernet::Mac;
@@ -41,6 +41,8 @@ pub(crate) struct WorkerThreadInputs {
     pub worker: usize,
     pub core: usize,
     pub engine: EngineConfig,
+    /// The first generation of the settings that may change.
+    pub settings: Option<Box<LiveSettings>>,
     pub page_policy: PagePolicy,
     /// Public addresses of all workers of the node; in a cluster they come as commands.
     pub all_public: Arc<AddressRanges>,
@@ -180,6 +182,9 @@ fn build_and_run(inputs: WorkerThreadInputs, wiring: Wiring) {
     if let Err(refusal) = inputs.page_policy.check(worker, &engine.nat().admin().gauges()) {
         send(&built, Err(Failure::Memory(refusal)));
         return;
+    }
+    if let Some(settings) = inputs.settings {
+        drop(engine.setup().swap_live(settings));
     }
     engine.setup().set_all_public(inputs.all_public);
     if inputs.member.is_some() {

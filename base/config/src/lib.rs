@@ -33,6 +33,7 @@ mod section;
 mod set_file;
 mod static_file;
 mod types;
+mod with_files;
 
 use toml::de::DeTable;
 

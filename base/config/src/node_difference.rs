@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 
 use crate::Effect;
 use crate::desired::difference::{SettingChange, homes, object, section_changes, words};
+use crate::desired::policy_difference::policy_difference;
+use crate::desired::public_difference::public_difference;
 use crate::types::{Config, ShardSettings};
 
 /// Returns the differences in `new`: keys in the order of the file. Empty exactly if `old` and
@@ -24,6 +26,8 @@ pub fn node_difference(start: &Config, old: &Config, new: &Config) -> Vec<Settin
     }
     homes(&old.access.subscribers, &new.access.subscribers, "access.subscribers", &mut changes);
     shards(old, new, &mut changes);
+    changes.extend(policy_difference(&old.policy, &new.policy));
+    changes.extend(public_difference(&old.public, &new.public));
     changes
 }
 

@@ -31,6 +31,7 @@
 mod action;
 mod event;
 pub mod first_look;
+mod flow_settings;
 mod hand_over;
 mod input_queue;
 mod known_map;
@@ -47,6 +48,7 @@ mod waiting;
 
 pub use action::CoreAction;
 pub use event::{CoreEvent, GuardReport, Registration, WorkerSlot, WriteResult};
+pub use flow_settings::FlowSettings;
 pub use hand_over::HAND_OVER_MAX;
 pub use known_map::KnownMap;
 pub use map_keeper::MapKeeper;

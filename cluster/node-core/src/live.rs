@@ -1,17 +1,15 @@
 //! Turns the configuration into a generation of one worker's live settings: the only place that
 //! builds one.
 
-use std::sync::Arc;
-
 use weir_config::{Config, MssClampSetting};
 use weir_engine::{FragmentLimits, LiveEngineSettings, LiveSettings, MssClamp, ResourceLimits};
 use weir_nat::{ActiveRules, LiveNatSettings, NatError, home_addresses};
-use weir_rules::RuleSet;
 
+use crate::flow_settings::{FlowSettings, out_of_service};
 use crate::nat_setup::{ClusterRoom, nat_config};
 
-/// Returns generation `number` for worker `worker`. `rules` are shared with the other workers of
-/// the node.
+/// Returns generation `number` for worker `worker`. `flows` is shared with the other workers of the
+/// node.
 ///
 /// # Errors
 /// When the settings cannot work with the worker's room.
@@ -20,14 +18,16 @@ pub fn live_settings(
     worker: usize,
     room: Option<&ClusterRoom>,
     number: u64,
-    rules: Arc<RuleSet>,
+    flows: &FlowSettings,
 ) -> Result<LiveSettings, NatError> {
     Ok(LiveSettings {
         number,
         engine: live_engine_settings(config),
         nat: live_nat_settings(config, worker, room)?,
         homes: home_addresses(&config.access.subscribers),
-        rules: Box::new(ActiveRules::new(rules)),
+        rules: Box::new(ActiveRules::new(flows.rules.clone())),
+        statics: flows.statics.clone(),
+        out_of_service: out_of_service(config),
     })
 }
 
@@ -93,7 +93,7 @@ mod tests {
     fn generation_has_the_values_of_the_file() {
         let text = "[nat]\nmss_clamp = 1300\nforward_source_routes = true\n[fragments]\ntimeout_sec = 7\n\
                     [limits]\nfragments_percent = 9\nredirects_per_sec = 77\n";
-        let live = live_settings(&config(text), 0, None, 4, Arc::new(RuleSet::empty())).unwrap();
+        let live = live_settings(&config(text), 0, None, 4, &FlowSettings::none()).unwrap();
         let engine = live.engine;
         assert_eq!((live.number, engine.mss_clamp), (4, MssClamp::Max(1300)));
         assert!(engine.forward_source_routes);

@@ -1,7 +1,9 @@
 //! The settings that change while packets pass: one value, built beside the worker and swapped
 //! between two turns.
 
-use weir_nat::{ActiveRules, AddressRanges, LiveNatSettings};
+use std::sync::Arc;
+
+use weir_nat::{ActiveRules, AddressRanges, LiveNatSettings, PrefixOutOfService, StaticMappings};
 use weir_wire::frame::Frame;
 
 use crate::config::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits};
@@ -18,6 +20,8 @@ pub struct LiveSettings {
     /// See [`home_addresses`](weir_nat::home_addresses).
     pub homes: AddressRanges,
     pub rules: Box<ActiveRules>,
+    pub statics: Arc<StaticMappings>,
+    pub out_of_service: Box<[PrefixOutOfService]>,
 }
 
 /// The part of a generation that the steps around the NAT use; see [`EngineConfig`].
@@ -58,6 +62,8 @@ impl<F: Frame> EngineSetup<'_, F> {
         nat.swap_live(&mut live.nat);
         nat.swap_homes(&mut live.homes);
         live.rules = nat.swap_rules(live.rules);
+        live.statics = nat.swap_statics(live.statics);
+        live.out_of_service = nat.swap_out_of_service(live.out_of_service);
         std::mem::swap(&mut self.engine.generation, &mut live.number);
         std::mem::swap(&mut self.engine.live, &mut live.engine);
         self.engine.apply_live();

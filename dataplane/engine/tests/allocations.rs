@@ -3,10 +3,12 @@
 mod world;
 
 use allocation_counter::measure;
+use std::sync::Arc;
+
 use weir_engine::{
     Engine, EngineConfig, LiveEngineSettings, LiveSettings, Misses, Now, Output, Redirects, Side,
 };
-use weir_nat::{ActiveRules, LiveNatSettings, home_addresses};
+use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::frame::{Frame, Pool};
@@ -263,6 +265,8 @@ fn swapping_a_generation_allocates_and_frees_nothing() {
         nat: LiveNatSettings::of(&new.nat).unwrap(),
         homes: home_addresses(&new.nat.subscribers),
         rules: Box::new(ActiveRules::none()),
+        statics: Arc::new(StaticMappings::none()),
+        out_of_service: Box::default(),
     }));
     for number in [0, 1, 0] {
         let made = measure(|| {

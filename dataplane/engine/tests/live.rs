@@ -2,10 +2,12 @@
 
 mod world;
 
+use std::sync::Arc;
+
 use weir_engine::{
     DropReason, EngineConfig, LiveEngineSettings, LiveSettings, MssClamp, ResourceLimits, Side,
 };
-use weir_nat::{ActiveRules, LiveNatSettings, home_addresses};
+use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
 use weir_wire::build;
 use world::*;
 
@@ -19,6 +21,8 @@ fn generation(number: u64, change: impl FnOnce(&mut EngineConfig)) -> Box<LiveSe
         nat: LiveNatSettings::of(&config.nat).unwrap(),
         homes: home_addresses(&config.nat.subscribers),
         rules: Box::new(ActiveRules::none()),
+        statics: Arc::new(StaticMappings::none()),
+        out_of_service: Box::default(),
     })
 }
 

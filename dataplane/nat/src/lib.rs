@@ -94,7 +94,6 @@ pub use nat::Nat;
 pub use opening::{LikelySubscriber, Opening};
 pub use packet::{Delivery, Inbound, NewFlow, Outbound, Refusal};
 pub use ports::address_ranges::{AddressRanges, home_addresses};
-pub use ports::address_ranges::AddressRanges;
 pub use ports::out_of_service::PrefixOutOfService;
 pub use ports::port_block::service::OutOfService;
 pub use ports::shard_capacity::{ShardCapacity, shard_capacity};

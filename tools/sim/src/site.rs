@@ -7,6 +7,7 @@
 //! ```
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 
 use ipnet::Ipv4Net;
 use weir_config::Desired;
@@ -15,7 +16,9 @@ use weir_engine::{
     ResourceLimits, Side, SideConfig,
 };
 use weir_map::LANES;
-use weir_nat::{ActiveRules, LiveNatSettings, NatConfig, ShardRoom, Timeouts, home_addresses};
+use weir_nat::{
+    ActiveRules, LiveNatSettings, NatConfig, ShardRoom, StaticMappings, Timeouts, home_addresses,
+};
 use weir_wire::ethernet::Mac;
 
 use crate::options::Options;
@@ -192,6 +195,8 @@ pub(crate) fn live_settings(
         nat: LiveNatSettings::of(&config.nat).expect("the tables were built for them"),
         homes: home_addresses(&desired.access.subscribers),
         rules: Box::new(ActiveRules::none()),
+        statics: Arc::new(StaticMappings::none()),
+        out_of_service: Box::default(),
     })
 }
 

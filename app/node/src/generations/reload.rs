@@ -40,8 +40,9 @@ impl ReloadedFile {
         let ConfigFile::Single(config) = file else {
             return Err(vec![format!("{name}: this is not the file of a single node any more")]);
         };
+        let config = config.with_files(|path| std::fs::read_to_string(path)).map_err(words)?;
         let changes = node_difference(&self.start, in_force, &config);
-        Ok(ReadFile { config: *config, warnings: words(warnings), changes })
+        Ok(ReadFile { config, warnings: words(warnings), changes })
     }
 }
 

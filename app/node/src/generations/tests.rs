@@ -180,8 +180,7 @@ fn worker_with_a_full_queue_gets_the_newest_generation_and_no_older_one() {
     }
     let wanted = Arc::new(AtomicU64::new(1));
     let settings = |number| {
-        let rules = Arc::new(RuleSet::empty());
-        Box::new(live_settings(&config(TEXT), 0, None, number, rules).unwrap())
+        Box::new(live_settings(&config(TEXT), 0, None, number, &FlowSettings::none()).unwrap())
     };
     runtime().block_on(async {
         let older = tokio::spawn(hand_over(requester.clone(), settings(1), Arc::clone(&wanted)));

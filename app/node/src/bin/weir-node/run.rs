@@ -50,7 +50,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             ));
             return ExitCode::from(11);
         }
-        ConfigFile::Single(config) => weir_node::run(&config, &args.config, &warnings),
+        ConfigFile::Single(config) => {
+            match config.with_files(|path| std::fs::read_to_string(path)) {
+                Ok(config) => weir_node::run(&config, &args.config, &warnings),
+                Err(errors) => {
+                    errors.iter().for_each(|error| print_error(&error.to_string()));
+                    return ExitCode::from(11);
+                }
+            }
+        }
         ConfigFile::Member(member) => {
             weir_node::run_member(&member, &warnings, args.record.as_deref())
         }

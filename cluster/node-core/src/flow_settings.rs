@@ -1,0 +1,72 @@
+//! From the configuration to what the workers of a node ask about flows that begin.
+
+use std::io;
+use std::sync::Arc;
+
+use weir_config::{Config, StaticProtocol, StaticSettings, load_sets};
+use weir_nat::{
+    Endpoint, OutOfService, PrefixOutOfService, Protocol, StaticConflict, StaticMapping,
+    StaticMappings, StaticScope,
+};
+use weir_rules::RuleSet;
+
+/// What all workers of a node share, compiled once.
+#[derive(Clone, Debug)]
+pub struct FlowSettings {
+    pub rules: Arc<RuleSet>,
+    pub statics: Arc<StaticMappings>,
+}
+
+impl FlowSettings {
+    /// Compiles the rules and the static mappings of a configuration that names no file any more
+    /// ([`Config::with_files`]).
+    ///
+    /// # Errors
+    /// When they cannot be compiled, or name a file.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        let read = |_: &std::path::Path| Err(io::Error::from(io::ErrorKind::NotFound));
+        let sets = load_sets(&config.policy, read).map_err(|errors| {
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        })?;
+        let policy = weir_policy::compile(&config.policy, &sets).map_err(|it| it.to_string())?;
+        let statics: Vec<StaticMapping> = config.public.statics.iter().map(mapping).collect();
+        let statics = StaticMappings::new(&statics).map_err(|conflict| {
+            let StaticConflict { first, second, .. } = conflict;
+            let [first, second] = [first, second].map(|at| config.public.statics[at].to_string());
+            format!("{second}: it excludes {first}")
+        })?;
+        Ok(Self { rules: policy.rules, statics: Arc::new(statics) })
+    }
+
+    /// Returns no rules and no static mappings.
+    pub fn none() -> Self {
+        let (rules, statics) = (RuleSet::empty(), StaticMappings::none());
+        Self { rules: Arc::new(rules), statics: Arc::new(statics) }
+    }
+}
+
+fn mapping(settings: &StaticSettings) -> StaticMapping {
+    let &StaticSettings { subscriber, gre_key, protocol, inside, inside_port, public, public_port } =
+        settings;
+    StaticMapping {
+        outer: subscriber.into(),
+        gre_key,
+        inside: Endpoint::new(inside.into(), inside_port),
+        public: Endpoint::new(public.into(), public_port),
+        scope: match protocol {
+            StaticProtocol::All => StaticScope::Address,
+            StaticProtocol::Tcp => StaticScope::Port(Protocol::Tcp),
+            StaticProtocol::Udp => StaticScope::Port(Protocol::Udp),
+        },
+    }
+}
+
+/// Returns the public addresses that are out of service.
+pub(crate) fn out_of_service(config: &Config) -> Box<[PrefixOutOfService]> {
+    let with = |nets: &[ipnet::Ipv4Net], how| -> Vec<PrefixOutOfService> {
+        nets.iter().map(|&prefix| PrefixOutOfService { prefix, how }).collect()
+    };
+    let mut all = with(&config.public.drain, OutOfService::Drained);
+    all.extend(with(&config.public.quarantine, OutOfService::Quarantined));
+    all.into()
+}
