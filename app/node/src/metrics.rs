@@ -7,7 +7,7 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use weir_engine::{Direction, DropReason, Side};
+use weir_engine::{Direction, DropReason, EngineCounters, Side};
 use weir_nat::{TableBytes, TablePages};
 use weir_process::http::ConnectionRefusal;
 use weir_process::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
@@ -120,20 +120,33 @@ fn drops(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
         }
     }
     family.counter("weir_drops", "Packets dropped, by reason.", series)?;
+    let errors = answers(workers, |engine, side| {
+        [engine.icmp_errors(side), engine.icmp_errors_limited(side)]
+    });
+    family.counter("weir_icmp_errors", "ICMP errors of the worker about packets.", errors)?;
+    let resets =
+        answers(workers, |engine, side| [engine.resets(side), engine.resets_limited(side)]);
+    let help = "TCP resets of the worker about segments that a rule rejects.";
+    family.counter("weir_tcp_resets", help, resets)
+}
+
+/// Returns the numbers of answers that were sent to each side, and of those that a limit kept back.
+fn answers<'a>(
+    workers: &'a [Numbered<'_>],
+    counts: impl Fn(&EngineCounters, Side) -> [u64; 2],
+) -> Vec<(Labels<'a>, u64)> {
     let mut series = Vec::new();
     for (number, worker) in workers {
-        let engine = &worker.stats.engine;
         for side in Side::ALL {
-            let results =
-                [("sent", engine.icmp_errors(side)), ("limited", engine.icmp_errors_limited(side))];
-            for (result, count) in results {
+            let counts = counts(&worker.stats.engine, side);
+            for (result, count) in ["sent", "limited"].into_iter().zip(counts) {
                 let labels =
                     Labels([("worker", number), ("side", side.name()), ("result", result)]);
                 series.push((labels, count));
             }
         }
     }
-    family.counter("weir_icmp_errors", "ICMP errors of the worker about packets.", series)
+    series
 }
 
 pub(crate) fn per_worker<'a, V>(

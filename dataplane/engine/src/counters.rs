@@ -63,6 +63,8 @@ pub struct EngineCounters {
     redirected: [Counter; 2],
     icmp_errors: [Counter; 2],
     icmp_errors_limited: [Counter; 2],
+    resets: [Counter; 2],
+    resets_limited: [Counter; 2],
     held: Counter,
     early: [Counter; EarlyRelease::ALL.len()],
     /// 1 while a gateway of the side answers ARP.
@@ -86,6 +88,8 @@ impl Default for EngineCounters {
             redirected: Default::default(),
             icmp_errors: Default::default(),
             icmp_errors_limited: Default::default(),
+            resets: Default::default(),
+            resets_limited: Default::default(),
             held: Counter::default(),
             early: Default::default(),
             gateway_up: Default::default(),
@@ -130,6 +134,17 @@ impl EngineCounters {
     /// Returns the ICMP errors that were not sent because a limit was reached.
     pub fn icmp_errors_limited(&self, to: Side) -> u64 {
         self.icmp_errors_limited[to as usize].get()
+    }
+
+    /// Returns the TCP resets that the worker sent to homes ([`Side::Access`]) or to senders on the
+    /// internet, for segments that a rule rejects.
+    pub fn resets(&self, to: Side) -> u64 {
+        self.resets[to as usize].get()
+    }
+
+    /// Returns the TCP resets that were not sent because a limit was reached.
+    pub fn resets_limited(&self, to: Side) -> u64 {
+        self.resets_limited[to as usize].get()
     }
 
     /// Returns the packets that waited until their dependency was on replicas, or until the longest
@@ -188,6 +203,14 @@ impl EngineCounters {
 
     pub(crate) fn count_icmp_error_limited(&self, to: Side) {
         self.icmp_errors_limited[to as usize].add(1);
+    }
+
+    pub(crate) fn count_reset(&self, to: Side) {
+        self.resets[to as usize].add(1);
+    }
+
+    pub(crate) fn count_reset_limited(&self, to: Side) {
+        self.resets_limited[to as usize].add(1);
     }
 
     pub(crate) fn count_held(&self, packets: u64) {

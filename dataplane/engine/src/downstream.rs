@@ -5,19 +5,20 @@ use weir_wire::checksum::Delta;
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
-use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::ipv4::Ipv4;
 use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, PacketKind, Toward};
 use crate::icmp_error::Quote;
 use crate::identification::Fragmented;
-use crate::ip_error::{DueIcmpError, IcmpErrorCause};
+use crate::ip_error::{AnswerParties, DueIcmpError, IcmpErrorCause};
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
 use crate::party::Party;
 use crate::rewrite::{self, PacketEnd};
 use crate::slow_path::Way;
+use crate::upstream::destination;
 use crate::{AccessMode, DropReason, Side, ecn};
 
 /// Next step of a frame from the internet side.
@@ -169,6 +170,7 @@ impl<F: Frame> Engine<F> {
         }
         let delivery = match delivered {
             Ok(delivery) => delivery,
+            Err(Refusal::RuleReject) => return Err(self.reject_down(packet, frame.data(), cx)),
             Err(refusal) if self.duties.creates(shard) => return Err(refusal.into()),
             Err(refusal) => return self.miss_elsewhere_down(frame, packet, shard, refusal, cx),
         };
@@ -344,7 +346,7 @@ impl<F: Frame> Engine<F> {
     /// Prepends the tunnel header (RFC 2784): from the shard's endpoint to the home, with the
     /// home's own key.
     #[inline(always)]
-    fn encapsulate<P: Pool<Frame = F>>(
+    pub(crate) fn encapsulate<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         home: &Home,
@@ -414,8 +416,8 @@ impl<F: Frame> Engine<F> {
             return;
         }
         let sender = Party::Home(self.nat.identity(home));
-        let mtu = self.tunnel_mtu(home);
-        let notice = DueIcmpError { cause, to: Side::Access, sender, addressed: None, from, mtu };
+        let parties = AnswerParties { to: Side::Access, sender, addressed: None };
+        let notice = DueIcmpError { cause, parties, from, mtu: self.tunnel_mtu(home) };
         let Self { errors, counters, .. } = self;
         let error = errors.send_icmp_error(&notice, original, cx.now.ms, counters, cx.pool);
         if let Some(error) = error {
@@ -432,25 +434,40 @@ impl<F: Frame> Engine<F> {
         home: Option<&Home>,
         cx: &mut Context<'_, P>,
     ) {
-        let addressed = home.map(|home| Party::Home(self.nat.identity(home)));
-        let Some(sender) = self.sender(original) else { return };
+        let Some(parties) = self.parties_of(original, home) else { return };
         let (from, mtu) = (self.link(Side::Internet).address, self.link(Side::Internet).mtu);
+        let notice = DueIcmpError { cause, parties, from, mtu };
+        let Self { errors, counters, .. } = self;
+        let error = errors.send_icmp_error(&notice, original, cx.now.ms, counters, cx.pool);
+        if let Some(error) = error {
+            self.send_answer(error, cx);
+        }
+    }
+
+    /// Sends the answer to a packet from the internet or from another home.
+    pub(crate) fn send_answer<P: Pool<Frame = F>>(&mut self, answer: F, cx: &mut Context<'_, P>) {
+        match self.nat.is_public(destination(answer.data())) {
+            // RFC 5508 REQ-7a: errors hairpin too. No answer is sent to this one, so it turns
+            // around once.
+            true => self.hairpin(answer, cx),
+            false => self.send(Side::Internet, answer, 0, cx),
+        }
+    }
+
+    /// Returns the parties that are charged for the answer to a packet to a public address.
+    /// `None`: no answer may be sent.
+    pub(crate) fn parties_of(
+        &mut self,
+        packet: &[u8],
+        home: Option<&Home>,
+    ) -> Option<AnswerParties> {
+        let addressed = home.map(|home| Party::Home(self.nat.identity(home)));
+        let sender = self.sender(packet)?;
         let to = match sender {
             Party::Home(_) => Side::Access,
             Party::Remote(_) => Side::Internet,
         };
-        let notice = DueIcmpError { cause, to, sender, addressed, from, mtu };
-        let Self { errors, counters, .. } = self;
-        let error = errors.send_icmp_error(&notice, original, cx.now.ms, counters, cx.pool);
-        let Some(error) = error else { return };
-        match ipv4::parse(error.data()) {
-            // RFC 5508 REQ-7a: errors hairpin too. No error is sent about this one, so it turns
-            // around once.
-            Ok((ip, _, _)) if self.nat.is_public(ip.destination.get()) => {
-                self.hairpin(error, cx);
-            }
-            _ => self.send(Side::Internet, error, 0, cx),
-        }
+        Some(AnswerParties { to, sender, addressed })
     }
 
     /// Returns the sender of a packet to a public address: a remote, or the home behind one of this

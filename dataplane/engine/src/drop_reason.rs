@@ -66,6 +66,8 @@ drop_reasons! {
     NoMapping "no-mapping" "From the internet to a public address and port that no home holds.";
     OwnSource "own-source" "From the internet, with a source in a public prefix that this worker alone serves: forged, or a route leads back.";
     Filtered "filtered" "From a remote endpoint that the mapping's filtering does not admit.";
+    RuleDrop "rule-drop" "A rule with the action drop fits the flow that it would begin.";
+    RuleReject "rule-reject" "A rule with the action reject fits the flow that it would begin; the sender gets a TCP reset or an ICMP error.";
     TcpNotSyn "tcp-not-syn" "TCP without a session and not a SYN.";
     AddressConflict "address-conflict" "Firewall mode: the address is another home's, or was until quarantine_sec ago.";
     InsideNotPublic "inside-not-public" "Firewall mode: the home's address is not one of its shard's public addresses.";
@@ -104,6 +106,8 @@ impl From<Refusal> for DropReason {
             Refusal::NewHomes => Self::NewHomes,
             Refusal::NoMapping => Self::NoMapping,
             Refusal::Filtered => Self::Filtered,
+            Refusal::RuleDrop => Self::RuleDrop,
+            Refusal::RuleReject => Self::RuleReject,
             Refusal::TcpNotSyn => Self::TcpNotSyn,
             Refusal::AddressConflict => Self::AddressConflict,
             Refusal::InsideNotPublic => Self::InsideNotPublic,

@@ -22,7 +22,7 @@ pub(crate) enum IcmpErrorCause {
     TimeExceeded,
     /// Type 3 code 4 with the MTU of the next link (RFC 1191).
     FragmentationNeeded { mtu: u16 },
-    /// Type 3 code 13: no resources for a new session (RFC 5508 REQ-8).
+    /// Type 3 code 13: no resources for a new session (RFC 5508 REQ-8), or a rule rejects it.
     Prohibited,
 }
 
@@ -51,17 +51,23 @@ impl IcmpErrorCause {
     }
 }
 
-/// An error to be sent, and the parties that are charged for it.
+/// The parties that are charged for an answer to a packet: an ICMP error or a TCP reset.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DueIcmpError {
-    pub(crate) cause: IcmpErrorCause,
+pub(crate) struct AnswerParties {
     /// The side of the sender.
     pub(crate) to: Side,
-    /// The sender of the packet that the error is about.
+    /// The sender of the packet that the answer is about.
     pub(crate) sender: Party,
     /// The home to which the packet was addressed, if it is known: senders on the internet may be
     /// forged.
     pub(crate) addressed: Option<Party>,
+}
+
+/// An error to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DueIcmpError {
+    pub(crate) cause: IcmpErrorCause,
+    pub(crate) parties: AnswerParties,
     /// The worker's address that is the source of the error.
     pub(crate) from: u32,
     /// MTU of the way back, bytes: a tunnel may carry less than the 576 bytes of RFC 1812.
@@ -125,33 +131,39 @@ impl ErrorLimiter {
         pool: &mut P,
     ) -> Option<P::Frame> {
         let (ip, header_len, _) = ipv4::parse(original).ok()?;
-        if !self.is_on[notice.to as usize] || !may_send_icmp_error(ip, &original[header_len..]) {
+        let to = notice.parties.to;
+        if !self.is_on[to as usize] || !may_send_icmp_error(ip, &original[header_len..]) {
             return None;
         }
-        if !self.admit(notice, now_ms) {
-            counters.count_icmp_error_limited(notice.to);
+        if !self.admit(&notice.parties, notice.cause.is_about_size(), now_ms) {
+            counters.count_icmp_error_limited(to);
             return None;
         }
         let error = build(notice, ip.source.get(), original, pool)?;
-        counters.count_icmp_error(notice.to);
+        counters.count_icmp_error(to);
         Some(error)
     }
 
-    fn admit(&mut self, notice: &DueIcmpError, now_ms: u64) -> bool {
-        let is_about_size = notice.cause.is_about_size();
+    /// True if a TCP reset is within the limits, which it shares with the errors that are not about
+    /// the size of packets.
+    pub(crate) fn admit_reset(&mut self, parties: &AnswerParties, now_ms: u64) -> bool {
+        self.admit(parties, false, now_ms)
+    }
+
+    fn admit(&mut self, parties: &AnswerParties, is_about_size: bool, now_ms: u64) -> bool {
         let mut ask = |party: &Party, role: u8| {
-            let parties = match party {
+            let table = match party {
                 Party::Home(_) => &mut self.homes,
                 Party::Remote(_) => &mut self.remotes,
             };
-            parties.ask(party, role << 1 | u8::from(is_about_size), now_ms)
+            table.ask(party, role << 1 | u8::from(is_about_size), now_ms)
         };
-        let mut demand = ask(&notice.sender, 0);
+        let mut demand = ask(&parties.sender, 0);
         // A forged sender always looks modest; the home to which it sends is a real one.
-        if let (Some(addressed), true) = (notice.addressed, demand != Demand::Excessive) {
+        if let (Some(addressed), true) = (parties.addressed, demand != Demand::Excessive) {
             demand = ask(&addressed, 1);
         }
-        self.worker[usize::from(!is_about_size)].admit(notice.to as usize, demand, now_ms)
+        self.worker[usize::from(!is_about_size)].admit(parties.to as usize, demand, now_ms)
     }
 }
 

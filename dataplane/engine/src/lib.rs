@@ -75,6 +75,7 @@ mod peer;
 mod peer_input;
 mod rate_limit;
 mod redirect;
+mod reject;
 mod rewrite;
 mod setup;
 mod shards;

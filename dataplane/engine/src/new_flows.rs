@@ -2,13 +2,18 @@
 //! processed, and then their mappings are made together, each step for all of them, so that the
 //! cache misses of a step overlap.
 //!
+//! The rules are asked before anything is taken for a flow: one that they refuse makes no home and
+//! takes no token, port or record. It is charged to its home's limit of the slow path, as any first
+//! packet.
+//!
 //! Packets of a flow stay in their order: the second one waits behind the first. No packet waits
 //! longer than its burst.
 
 use std::vec::Drain;
 
 use weir_nat::{
-    Endpoint, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening, Protocol, Refusal, Tick,
+    ASKED_MAX, Endpoint, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening, Protocol, Refusal,
+    Tick,
 };
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::Ipv4;
@@ -53,6 +58,7 @@ struct WaitingPacket {
 }
 
 const NOT_OTHER: u8 = u8::MAX;
+const _: () = assert!(BURST_MAX <= ASKED_MAX);
 const _: () = assert!(BURST_MAX < NOT_OTHER as usize);
 
 impl WaitingPacket {
@@ -95,6 +101,8 @@ pub(crate) struct NewFlows<F> {
     packets: Box<[WaitingPacket]>,
     /// The packets that are no fast-path packets; their frames are cut to them.
     others: Vec<Upstream>,
+    /// The rule that was found for each packet, while there are rules.
+    rules: [u32; BURST_MAX],
     /// Bits of the hashes of `packets`: a clear bit, the usual case, shows without a search that no
     /// other packet of a flow waits.
     seen: [u64; SEEN_WORDS],
@@ -115,6 +123,7 @@ impl<F: Frame> NewFlows<F> {
             frames: Vec::with_capacity(BURST_MAX),
             packets: vec![WaitingPacket::EMPTY; BURST_MAX].into_boxed_slice(),
             others: Vec::with_capacity(BURST_MAX),
+            rules: [0; BURST_MAX],
             seen: [0; SEEN_WORDS],
         }
     }
@@ -155,6 +164,32 @@ impl<F: Frame> NewFlows<F> {
         }
     }
 
+    /// Asks the rules about the packets that wait. A packet behind another one is asked about too:
+    /// it is refused with the first packet of its flow, and may be of another flow.
+    #[inline(never)]
+    fn ask(&mut self, nat: &mut Nat) {
+        let packets = &mut self.packets[..self.frames.len()];
+        let rules = &mut self.rules[..packets.len()];
+        nat.find_rules(packets.iter().map(|waiting| &waiting.flow), rules);
+        for (WaitingPacket { flow, progress, .. }, rule) in packets.iter_mut().zip(rules) {
+            if let Progress::Waiting | Progress::Behind = progress
+                && let Err(refusal) = nat.check_rule(*rule, flow)
+            {
+                *progress = Progress::Refused(refusal);
+            }
+        }
+    }
+
+    /// Counts the rules of the flows that are prepared.
+    #[inline(never)]
+    fn count_rules(&self, nat: &mut Nat) {
+        for (waiting, rule) in self.waiting().iter().zip(&self.rules) {
+            if let Progress::Prepared = waiting.progress {
+                nat.count_rule(*rule);
+            }
+        }
+    }
+
     /// Does every step but the last.
     #[inline(never)]
     fn prepare(&mut self, nat: &mut Nat, now: Tick) {
@@ -162,6 +197,12 @@ impl<F: Frame> NewFlows<F> {
         for waiting in &mut *packets {
             waiting.subscriber = nat.prefetch_subscriber(waiting.home);
         }
+        // While the subscribers' lines are on their way.
+        let is_asked = nat.has_rules();
+        if is_asked {
+            self.ask(nat);
+        }
+        let packets = &mut self.packets[..self.frames.len()];
         for WaitingPacket { flow, subscriber, .. } in &mut *packets {
             nat.prefetch_block(subscriber, flow.protocol);
         }
@@ -178,8 +219,11 @@ impl<F: Frame> NewFlows<F> {
                 }
             }
         }
+        if is_asked {
+            self.count_rules(nat);
+        }
         if nat.is_crowded() {
-            for WaitingPacket { hash, progress, opening, .. } in &*packets {
+            for WaitingPacket { hash, progress, opening, .. } in self.waiting() {
                 if let Progress::Prepared = progress {
                     nat.prefetch_opening(*hash, opening);
                 }

@@ -261,7 +261,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// RFC 5508 REQ-8, RFC 6888 REQ-11: sends an ICMP error to a home that gets no session for lack
-    /// of resources.
+    /// of resources. A rule may have the flow rejected, too.
     pub(crate) fn refuse<P: Pool<Frame = F>>(
         &mut self,
         refusal: Refusal,
@@ -269,6 +269,9 @@ impl<F: Frame> Engine<F> {
         original: &[u8],
         cx: &mut Context<'_, P>,
     ) -> DropReason {
+        if refusal == Refusal::RuleReject {
+            return self.reject_up(packet, original, cx);
+        }
         let is_want_of_room = matches!(
             refusal,
             Refusal::PortsExhausted

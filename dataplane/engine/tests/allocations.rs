@@ -2,13 +2,14 @@
 
 mod world;
 
-use allocation_counter::measure;
 use std::sync::Arc;
 
+use allocation_counter::measure;
 use weir_engine::{
     Engine, EngineConfig, LiveEngineSettings, LiveSettings, Misses, Now, Output, Redirects, Side,
 };
 use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
+use weir_rules::{RuleAction, RuleFilter, RuleSet};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::frame::{Frame, Pool};
@@ -197,6 +198,35 @@ fn refusals_errors_and_fragments_allocate_nothing() {
         build::fragments(&datagram, 1400).iter().map(|piece| up(HOME_B, piece)).collect();
     pieces.reverse();
     assert_eq!(bench.burst(Side::Access, &pieces), 0, "fragments");
+}
+
+#[test]
+fn questions_to_rules_and_their_answers_allocate_nothing() {
+    for action in [RuleAction::Accept, RuleAction::Drop, RuleAction::Reject] {
+        let mut bench = Bench::new();
+        bench.burst(Side::Access, &new_flows(1000));
+        let public = ends(&bench.sent[0].data()[14..]);
+        let set = RuleSet::new(&[RuleFilter::all(0)], vec![action], Vec::new()).unwrap();
+        let mut rules = Some(Box::new(ActiveRules::new(Arc::new(set))));
+        let swapped = measure(|| {
+            let mut admin = bench.engine.nat_mut().admin_mut();
+            rules = rules.take().map(|rules| admin.swap_rules(rules));
+        });
+        assert_eq!(swapped.count_total, 0, "a swap");
+        assert_eq!(bench.burst(Side::Access, &new_flows(2000)), 0, "first packets, {action:?}");
+        let syn = |port| up(HOME_B, build::ipv4(PC, SERVER).tcp(build::tcp(port, 80).syn()));
+        let syns: Vec<_> = (0..64).map(|port| syn(1000 + port)).collect();
+        assert_eq!(bench.burst(Side::Access, &syns), 0, "SYNs, {action:?}");
+        let further = |port| up(HOME_A, build::ipv4(PC, SERVER_2).udp(1000, port, b"x"));
+        let further: Vec<_> = (0..64).map(|port| further(1000 + port)).collect();
+        assert_eq!(bench.burst(Side::Access, &further), 0, "further remotes, {action:?}");
+        let inbound = (0..64).map(|port| {
+            let packet = build::ipv4(SERVER_2, public.0).udp(2000 + port, public.1, b"y");
+            build::ethernet(worker_mac(Side::Internet), gateway_mac(Side::Internet), packet)
+        });
+        assert_eq!(bench.burst(Side::Internet, &inbound.collect::<Vec<_>>()), 0, "{action:?}");
+        assert_eq!(bench.engine.nat().admin().active_rules().hits[..], [4 * 64]);
+    }
 }
 
 /// Packets from other workers, packets redirected to them, and the commands that set duties and

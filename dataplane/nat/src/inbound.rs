@@ -1,6 +1,7 @@
 //! Hot. A packet to a public address: find the mapping, ask the filter, note the packet.
 
 use weir_flow::{Hash, RecordId};
+use weir_rules::{DecidingRule, NO_RULE, RuleAction};
 
 use crate::endpoint::{Protocol, Tick};
 use crate::fast_path::OutboundKey;
@@ -132,16 +133,12 @@ impl Nat {
         if self.is_mapping_over(id, now) && !self.mappings.get(id).is_static() {
             return Err(Refusal::NoMapping);
         }
-        if !self.lets_in(id, packet.remote, Some(now)) {
-            return Err(Refusal::Filtered);
-        }
+        let rule = self.admit_remote(id, packet, now)?;
         if packet.protocol != Protocol::Tcp {
             // Let in without state: the mapping lives on what the inside sends, and a flood fills
             // no table.
+            self.rules.count(rule);
             return Ok(());
-        }
-        if !tcp_state::is_opening(packet.tcp_flags) {
-            return Err(Refusal::TcpNotSyn);
         }
         // RFC 7857 section 13: with endpoint-independent filtering the number of sessions that
         // remotes open on a mapping should have a limit, or a flood of them exhausts the state.
@@ -150,7 +147,28 @@ impl Nat {
         }
         let remote =
             Remote::opened(packet.remote, packet.protocol, SentBy::Remote, packet.tcp_flags, now);
-        self.open_session(id, remote, now)
+        self.open_session(id, remote, now)?;
+        self.rules.count(rule);
+        Ok(())
+    }
+
+    /// Checks whether a remote without a session may begin one, or send a packet without one. The
+    /// rules decide, and filtering where none fits. Returns the rule, [`NO_RULE`] if there is none.
+    fn admit_remote(&mut self, id: RecordId, packet: &Inbound, now: Tick) -> Result<u32, Refusal> {
+        let deciding = self.find_inbound_rule(id, packet.remote);
+        if deciding.is_none() && !self.lets_in(id, packet.remote, Some(now)) {
+            return Err(Refusal::Filtered);
+        }
+        // No rule is about a segment that cannot open a session. Another worker may know its
+        // connection.
+        if packet.protocol == Protocol::Tcp && !tcp_state::is_opening(packet.tcp_flags) {
+            return Err(Refusal::TcpNotSyn);
+        }
+        match deciding {
+            None => Ok(NO_RULE),
+            Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
+            Some(refusing) => Err(self.rules.refuse(refusing)),
+        }
     }
 }
 

@@ -104,7 +104,7 @@ pub use replication::change::{Applied, BODY_MAX, ChangeKind, LaneChange, SlotCha
 pub use replication::change_body::body_without_images;
 pub use replication::commit::{Batch, Dependency};
 pub use replication::facet::{Replica, ReplicaMut};
-pub use rules::ActiveRules;
+pub use rules::{ASKED_MAX, ActiveRules};
 pub use sessions::checksum_deltas::ChecksumDeltas;
 pub use sessions::timeouts::Timeouts;
 pub use subscribers::subscriber::SUBSCRIBERS_TOTAL_MAX;

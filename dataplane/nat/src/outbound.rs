@@ -88,9 +88,12 @@ impl Nat {
             return Ok(public);
         }
         self.check_opening(packet.protocol, packet.tcp_flags)?;
+        let rule = self.ask_outbound(packet)?;
         let (flow, mut opening) = (NewFlow::from(packet), Opening::NONE);
         self.prepare_mapping(&flow, now, &mut opening)?;
-        self.open_mapping(hash, &flow, &opening, now)
+        let public = self.open_mapping(hash, &flow, &opening, now)?;
+        self.rules.count(rule);
+        Ok(public)
     }
 
     /// Processes a packet to a remote that is not that of the first session, or of one that has run
@@ -108,9 +111,12 @@ impl Nat {
             return Ok(());
         }
         self.check_opening(packet.protocol, packet.tcp_flags)?;
+        let rule = self.ask_outbound(packet)?;
         let remote =
             Remote::opened(packet.remote, packet.protocol, SentBy::Inside, packet.tcp_flags, now);
-        self.open_session(id, remote, now)
+        self.open_session(id, remote, now)?;
+        self.rules.count(rule);
+        Ok(())
     }
 
     /// Checks whether this packet may open a flow. "TCP not SYN" keeps segments of forgotten

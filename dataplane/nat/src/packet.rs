@@ -96,6 +96,10 @@ pub enum Refusal {
     NoMapping,
     /// The mapping exists, but filtering does not let this remote in.
     Filtered,
+    /// A rule drops the flow.
+    RuleDrop,
+    /// A rule rejects the flow: its sender is to be told.
+    RuleReject,
     /// A TCP segment without state that does not open a connection.
     TcpNotSyn,
     /// Without translation: another home already uses this inside endpoint.

@@ -1,16 +1,35 @@
-//! The rules that a worker asks about new flows, and how often each has decided.
+//! Hot. The rules that a worker asks about new flows, and how often each has decided.
+//!
+//! ```text
+//!   from a home       first packets of a burst: find_rules for all of them, then check_rule of each
+//!                     one packet, or a further remote of a mapping: ask_outbound
+//!   from the internet a remote without a session, to a mapping: find_inbound_rule, else filtering
+//! ```
+//!
+//! Packets of live sessions, ICMP errors and later fragments are not asked about. Without rules
+//! the price is one test.
 
 use std::sync::Arc;
 
-use weir_rules::RuleSet;
+use weir_flow::RecordId;
+use weir_rules::{
+    DecidingRule, FlowKind, FlowOrigin, NO_RULE, Question, RuleAction, RuleSet, TOGETHER,
+};
 
-use crate::admin::facet::AdminMut;
+use crate::admin::facet::{Admin, AdminMut};
+use crate::endpoint::{Endpoint, Protocol};
+use crate::nat::Nat;
+use crate::packet::{NewFlow, Outbound, Refusal};
+
+/// Most flows for which [`Nat::find_rules`] finds the rules at once.
+pub const ASKED_MAX: usize = TOGETHER;
 
 /// The rules of a worker. The set is shared with other workers, the counts are its own.
 #[derive(Debug)]
 pub struct ActiveRules {
     pub set: Arc<RuleSet>,
-    /// Flows that began, and packets that were refused, by rule number.
+    /// By rule number: flows that began, packets that were let in without state, and packets that
+    /// were refused.
     pub hits: Box<[u64]>,
 }
 
@@ -24,6 +43,30 @@ impl ActiveRules {
     pub fn none() -> Self {
         Self::new(Arc::new(RuleSet::empty()))
     }
+
+    /// Counts what a rule has decided; nothing for [`NO_RULE`].
+    #[inline(always)]
+    pub(crate) fn count(&mut self, rule: u32) {
+        if let Some(hits) = self.hits.get_mut(rule as usize) {
+            *hits += 1;
+        }
+    }
+
+    /// Counts a packet that a rule does not accept.
+    pub(crate) fn refuse(&mut self, deciding: DecidingRule) -> Refusal {
+        self.count(deciding.rule);
+        match deciding.action {
+            RuleAction::Reject => Refusal::RuleReject,
+            RuleAction::Accept | RuleAction::Drop => Refusal::RuleDrop,
+        }
+    }
+}
+
+impl Admin<'_> {
+    /// Returns the rules in force with their counts.
+    pub fn active_rules(&self) -> &ActiveRules {
+        &self.nat.rules
+    }
 }
 
 impl AdminMut<'_> {
@@ -32,5 +75,137 @@ impl AdminMut<'_> {
     #[must_use]
     pub fn swap_rules(&mut self, rules: Box<ActiveRules>) -> Box<ActiveRules> {
         std::mem::replace(&mut self.nat.rules, rules)
+    }
+}
+
+impl Nat {
+    /// Whether there are rules to ask.
+    #[inline(always)]
+    pub fn has_rules(&self) -> bool {
+        !self.rules.set.is_empty()
+    }
+
+    /// Finds the number of the rule that decides on each of several first packets from homes, at
+    /// most [`ASKED_MAX`], into as many places. It is [`NO_RULE`] where none fits.
+    #[inline(never)]
+    pub fn find_rules<'a>(&self, flows: impl Iterator<Item = &'a NewFlow>, found: &mut [u32]) {
+        let set = &*self.rules.set;
+        let mut questions = [NO_QUESTION; ASKED_MAX];
+        let questions = &mut questions[..found.len()];
+        for (question, flow) in questions.iter_mut().zip(flows) {
+            let (subscriber, inside) = (flow.key.home().outer, flow.key.inside());
+            let asked = (flow.protocol, subscriber, inside, flow.key.remote());
+            *question = question_about(set, FlowOrigin::Home, asked);
+        }
+        set.find_all(questions, found);
+    }
+
+    /// Checks whether the rule that [`find_rules`](Self::find_rules) has found lets a flow begin,
+    /// and counts the packet if it does not.
+    ///
+    /// # Errors
+    /// What the rule says, or that the home is no subscriber.
+    #[inline(always)]
+    pub fn check_rule(&mut self, rule: u32, flow: &NewFlow) -> Result<(), Refusal> {
+        match self.rules.set.deciding(rule) {
+            None | Some(DecidingRule { action: RuleAction::Accept, .. }) => Ok(()),
+            Some(refusing) => Err(self.refuse_outbound(refusing, flow.key.home().outer)),
+        }
+    }
+
+    /// Counts a flow that began, and that [`check_rule`](Self::check_rule) has let begin.
+    #[inline(always)]
+    pub fn count_rule(&mut self, rule: u32) {
+        self.rules.count(rule);
+    }
+
+    /// Asks about a packet from a home that begins a flow. Returns the rule that accepts it, to be
+    /// counted when the flow has begun, or [`NO_RULE`].
+    ///
+    /// # Errors
+    /// As [`check_rule`](Self::check_rule).
+    #[inline]
+    pub(crate) fn ask_outbound(&mut self, packet: &Outbound) -> Result<u32, Refusal> {
+        if self.has_rules() { self.find_outbound_rule(packet) } else { Ok(NO_RULE) }
+    }
+
+    #[inline(never)]
+    fn find_outbound_rule(&mut self, packet: &Outbound) -> Result<u32, Refusal> {
+        let &Outbound { home, inside, remote, protocol, .. } = packet;
+        let asked = (protocol, home.outer, inside, remote);
+        let set = &*self.rules.set;
+        match set.find(&question_about(set, FlowOrigin::Home, asked)) {
+            None => Ok(NO_RULE),
+            Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
+            Some(refusing) => Err(self.refuse_outbound(refusing, home.outer)),
+        }
+    }
+
+    /// A source that is no subscriber may be forged: it counts for no rule and gets no answer.
+    #[inline(never)]
+    fn refuse_outbound(&mut self, refusing: DecidingRule, subscriber: u32) -> Refusal {
+        match self.homes.contains(subscriber) {
+            true => self.rules.refuse(refusing),
+            false => Refusal::NotSubscriber,
+        }
+    }
+
+    /// Returns the rule that decides on a packet of a remote that has no session of this mapping.
+    /// Counts nothing.
+    #[inline]
+    pub(crate) fn find_inbound_rule(&self, id: RecordId, remote: Endpoint) -> Option<DecidingRule> {
+        if self.has_rules() { self.find_rule_to(id, remote) } else { None }
+    }
+
+    #[inline(never)]
+    fn find_rule_to(&self, id: RecordId, remote: Endpoint) -> Option<DecidingRule> {
+        let mapping = self.mappings.get(id);
+        let set = &*self.rules.set;
+        let asked = (mapping.protocol, mapping.outer, mapping.inside(), remote);
+        set.find(&question_about(set, FlowOrigin::Internet, asked))
+    }
+
+    /// Whether a rule lets this remote in, without a session.
+    pub(crate) fn is_accepted_by_rule(&self, id: RecordId, remote: Endpoint) -> bool {
+        let deciding = self.find_inbound_rule(id, remote);
+        deciding.is_some_and(|deciding| deciding.action == RuleAction::Accept)
+    }
+}
+
+/// What a place for a question holds before there is one.
+const NO_QUESTION: Question<u32> = Question {
+    kind: kind_of(FlowOrigin::Home, Protocol::Udp),
+    group: 0,
+    local: 0,
+    remote: 0,
+    local_port: 0,
+    remote_port: 0,
+};
+
+/// Returns the question about a flow of this protocol between a subscriber, with its inside
+/// endpoint, and a remote endpoint.
+#[inline(always)]
+fn question_about(
+    set: &RuleSet,
+    origin: FlowOrigin,
+    (protocol, subscriber, inside, remote): (Protocol, u32, Endpoint, Endpoint),
+) -> Question<u32> {
+    // The port of an ICMP endpoint is the query's identifier, which is no port to a rule.
+    let ports = if protocol == Protocol::Icmp { 0 } else { u16::MAX };
+    Question {
+        kind: kind_of(origin, protocol),
+        group: set.group_of(subscriber),
+        local: subscriber,
+        remote: remote.address,
+        local_port: inside.port & ports,
+        remote_port: remote.port & ports,
+    }
+}
+
+#[inline(always)]
+const fn kind_of(origin: FlowOrigin, protocol: Protocol) -> FlowKind {
+    match FlowKind::new(origin, protocol as u8) {
+        Some(kind) => kind,
+        None => panic!("rules are about every protocol that has flows"),
     }
 }

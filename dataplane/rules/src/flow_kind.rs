@@ -23,7 +23,8 @@ impl FlowKind {
     pub(crate) const COUNT: u8 = 2 * Self::PROTOCOLS;
 
     /// Returns the kind of a flow of this IP protocol; `None` if no rule can be about it.
-    pub fn new(origin: FlowOrigin, protocol: u8) -> Option<Self> {
+    #[inline]
+    pub const fn new(origin: FlowOrigin, protocol: u8) -> Option<Self> {
         let protocol = match protocol {
             Self::TCP => 0,
             Self::UDP => 1,

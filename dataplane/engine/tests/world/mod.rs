@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod pair;
+pub mod rules;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

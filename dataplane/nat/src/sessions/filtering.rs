@@ -1,6 +1,6 @@
 //! Which remotes may reach a mapping without a session of their own, and what ICMP errors may pass.
 
-use weir_flow::RecordId;
+use weir_flow::{Hash, RecordId};
 
 use crate::config::Filtering;
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
@@ -62,7 +62,9 @@ impl Nat {
         let hash = self.outbound_hash(home, inside, protocol);
         let id = self.find_outbound_to(hash, home, inside, remote, protocol)?;
         self.rely_on(id);
-        let was_delivered = self.has_session(id, remote) || self.lets_in(id, remote, None);
+        let was_delivered = self.has_session(id, remote)
+            || self.lets_in(id, remote, None)
+            || self.is_accepted_by_rule(id, remote);
         was_delivered.then(|| self.mappings.get(id).public())
     }
 
@@ -82,5 +84,12 @@ impl Nat {
         let mapping = self.mappings.get(id);
         self.has_session(id, remote)
             .then(|| Delivery { home: mapping.home(), inside: mapping.inside() })
+    }
+
+    /// Returns the home that holds a public endpoint, whatever the remote. `hash` as in
+    /// [`inbound`](Self::inbound).
+    pub fn holder(&self, hash: Hash, public: Endpoint, protocol: Protocol) -> Option<Home> {
+        let id = self.find_inbound(hash, public, protocol)?;
+        Some(self.mappings.get(id).home())
     }
 }
