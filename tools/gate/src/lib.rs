@@ -32,7 +32,7 @@ pub struct Part {
 
 /// Every part. `run` sends its packets through [`world::measured_burst`], or its flow changes
 /// through a function with the same prefix, and returns the number of packets or flows.
-pub const PARTS: [Part; 18] = [
+pub const PARTS: [Part; 21] = [
     part("gre-udp-up", "established UDP, home to internet", 298.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 308.0, trace::gre_udp_down),
     part("gre-tcp-up", "established TCP, home to internet", 390.0, trace::gre_tcp_up),
@@ -44,6 +44,14 @@ pub const PARTS: [Part; 18] = [
     part("open-homes-3000", "as gre-udp-open, 3,000 flows a home", 1132.0, trace::open_homes_3000),
     part("plain-udp-up", "established UDP without tunnels, up", 308.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 254.0, trace::plain_udp_down),
+    part("rules-up", "as gre-udp-up, 100,000 rules loaded", 298.0, trace::rules_up),
+    part("rules-open", "as gre-udp-open, 1,000 rules that accept", 1390.0, trace::rules_open),
+    part(
+        "rules-refused",
+        "first packets that one of 1,000 rules drops",
+        1035.0,
+        trace::rules_refused,
+    ),
     part("no-mapping", "from the internet to ports that no home holds", 740.0, trace::no_mapping),
     part("flood-syn", "SYNs of a home over its limit of the slow path", 545.0, trace::flood_syn),
     part("flood-remotes", "one port to new remotes, over the limit", 530.0, trace::flood_remotes),

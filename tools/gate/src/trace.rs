@@ -2,6 +2,7 @@
 //! that of their creation.
 
 use weir_engine::{AccessMode, DropReason, Side};
+use weir_rules::RuleAction;
 use weir_wire::build;
 use weir_wire::ipv4;
 use weir_wire::tcp::{ACK, SYN};
@@ -95,8 +96,17 @@ fn source_of(packet: &[u8]) -> (u32, u16) {
 }
 
 fn established_up(mode: AccessMode, steps: [Transport; 3]) -> usize {
-    let [first, answer, later] = steps;
+    established_up_with(mode, steps, |_| {})
+}
+
+/// Changes the worker before the packets that are counted.
+fn established_up_with(
+    mode: AccessMode,
+    [first, answer, later]: [Transport; 3],
+    change: impl FnOnce(&mut World),
+) -> usize {
     let (mut world, _) = establish(mode, first, answer);
+    change(&mut world);
     let packets: Vec<_> = permuted().map(|number| up(mode, later, number)).collect();
     world.measure(Side::Access, &packets, None)
 }
@@ -113,9 +123,12 @@ fn established_down(mode: AccessMode, steps: [Transport; 3]) -> usize {
 }
 
 fn opening(mut world: World, transport: Transport) -> usize {
+    world.measure(Side::Access, &first_packets(transport), None)
+}
+
+fn first_packets(transport: Transport) -> Vec<Vec<u8>> {
     let order = permuted().take(FLOWS as usize);
-    let packets: Vec<_> = order.map(|number| up(AccessMode::Gre, transport, number)).collect();
-    world.measure(Side::Access, &packets, None)
+    order.map(|number| up(AccessMode::Gre, transport, number)).collect()
 }
 
 /// Flows of the parts in which homes open many.
@@ -171,6 +184,25 @@ pub(crate) fn gre_tcp_down() -> usize {
 
 pub(crate) fn gre_udp_open() -> usize {
     opening(World::new(AccessMode::Gre), Transport::Udp)
+}
+
+/// Rules cost packets of live flows nothing, however many there are.
+pub(crate) fn rules_up() -> usize {
+    established_up_with(AccessMode::Gre, UDP, |world| {
+        world.load_rules(100_000, RuleAction::Accept);
+    })
+}
+
+pub(crate) fn rules_open() -> usize {
+    let mut world = World::new(AccessMode::Gre);
+    world.load_rules(1000, RuleAction::Accept);
+    opening(world, Transport::Udp)
+}
+
+pub(crate) fn rules_refused() -> usize {
+    let mut world = World::new(AccessMode::Gre);
+    world.load_rules(1000, RuleAction::Drop);
+    world.measure(Side::Access, &first_packets(Transport::Udp), Some(DropReason::RuleDrop))
 }
 
 pub(crate) fn gre_tcp_open() -> usize {

@@ -1,12 +1,15 @@
 //! A worker's engine between two networks, in memory.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use weir_engine::{
     AccessMode, BURST_MAX, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output,
     ResourceLimits, ShardConfig, Side, SideConfig,
 };
-use weir_nat::{NatConfig, ShardId, ShardIndex, Tick};
+use weir_nat::{ActiveRules, NatConfig, ShardId, ShardIndex, Tick};
+use weir_rules::shapes::{RuleShape, filters};
+use weir_rules::{Prefix, RuleAction, RuleSet};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::ethernet::Mac;
@@ -89,6 +92,17 @@ impl World {
         }
         assert!(world.engine.admin().is_ready(), "both gateways have answered");
         world
+    }
+
+    /// Puts rules of a provider into force, all with this action, and groups of homes. The last
+    /// rule is about every flow.
+    pub(crate) fn load_rules(&mut self, rules: u32, action: RuleAction) {
+        let filters = filters(RuleShape::Provider, rules - 1, &mut fastrand::Rng::with_seed(1));
+        let group = |shard| (Prefix::new(home(shard, 0), 24), 1 + shard as u8);
+        let groups = (1..SHARDS).map(group).collect();
+        let set = RuleSet::new(&filters, vec![action; filters.len()], groups);
+        let rules = ActiveRules::new(Arc::new(set.expect("a provider's rules compile")));
+        drop(self.engine.nat_mut().admin_mut().swap_rules(Box::new(rules)));
     }
 
     /// Sends IP packets in at `side`, not counted, and returns the IP packets that come out on the
