@@ -82,8 +82,10 @@ impl Nat {
         let &Inbound { public, remote, protocol, tcp_flags } = packet;
         let fixed = self.static_of_public(public, protocol);
         let fixed = fixed.filter(|_| !self.is_held(public, protocol));
-        let StaticEndpoint { home, inside, .. } = fixed.ok_or(Refusal::NoMapping)?;
+        let fixed = fixed.ok_or(Refusal::NoMapping)?;
+        let StaticEndpoint { home, inside, .. } = fixed;
         self.check_opening(protocol, tcp_flags)?;
+        let rule = self.ask_static(protocol, &fixed, remote)?;
         self.check_replicas(home.shard)?;
         if !self.has_room(1) {
             return Err(Refusal::TableFull);
@@ -111,7 +113,9 @@ impl Nat {
         let mapping = self.mappings.get_mut(id);
         mapping.first = Remote::opened(remote, protocol, SentBy::Remote, tcp_flags, now);
         mapping.sessions_inbound = 1;
-        Ok(mapping.delivery())
+        let delivery = mapping.delivery();
+        self.rules.count(rule);
+        Ok(delivery)
     }
 
     /// Processes a packet of a remote that is not that of the first session, or of one that has run
@@ -155,6 +159,10 @@ impl Nat {
     /// Checks whether a remote without a session may begin one, or send a packet without one. The
     /// rules decide, and filtering where none fits. Returns the rule, [`NO_RULE`] if there is none.
     fn admit_remote(&mut self, id: RecordId, packet: &Inbound, now: Tick) -> Result<u32, Refusal> {
+        let mapping = self.mappings.get(id);
+        if mapping.is_static() && !self.is_static_still(mapping) {
+            return Err(Refusal::Filtered);
+        }
         let deciding = self.find_inbound_rule(id, packet.remote);
         if deciding.is_none() && !self.lets_in(id, packet.remote, Some(now)) {
             return Err(Refusal::Filtered);

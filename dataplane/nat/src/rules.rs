@@ -4,6 +4,7 @@
 //!   from a home       first packets of a burst: find_rules for all of them, then check_rule of each
 //!                     one packet, or a further remote of a mapping: ask_outbound
 //!   from the internet a remote without a session, to a mapping: find_inbound_rule, else filtering
+//!                     to a static mapping without a record: ask_static
 //! ```
 //!
 //! Packets of live sessions, ICMP errors and later fragments are not asked about. Without rules
@@ -20,6 +21,7 @@ use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{Endpoint, Protocol};
 use crate::nat::Nat;
 use crate::packet::{NewFlow, Outbound, Refusal};
+use crate::ports::static_mappings::StaticEndpoint;
 
 /// Most flows for which [`Nat::find_rules`] finds the rules at once.
 pub const ASKED_MAX: usize = TOGETHER;
@@ -160,9 +162,34 @@ impl Nat {
     #[inline(never)]
     fn find_rule_to(&self, id: RecordId, remote: Endpoint) -> Option<DecidingRule> {
         let mapping = self.mappings.get(id);
+        self.find_rule_inbound((mapping.protocol, mapping.outer, mapping.inside(), remote))
+    }
+
+    fn find_rule_inbound(
+        &self,
+        asked: (Protocol, u32, Endpoint, Endpoint),
+    ) -> Option<DecidingRule> {
         let set = &*self.rules.set;
-        let asked = (mapping.protocol, mapping.outer, mapping.inside(), remote);
         set.find(&question_about(set, FlowOrigin::Internet, asked))
+    }
+
+    /// Asks about a packet of a remote that begins a flow to a static mapping. Returns the rule that
+    /// accepts it, to be counted when the flow has begun, or [`NO_RULE`].
+    ///
+    /// # Errors
+    /// What the rule says.
+    pub(crate) fn ask_static(
+        &mut self,
+        protocol: Protocol,
+        holder: &StaticEndpoint,
+        remote: Endpoint,
+    ) -> Result<u32, Refusal> {
+        let asked = (protocol, holder.home.outer, holder.inside, remote);
+        match self.find_rule_inbound(asked) {
+            None => Ok(NO_RULE),
+            Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
+            Some(refusing) => Err(self.rules.refuse(refusing)),
+        }
     }
 
     /// Whether a rule lets this remote in, without a session.

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use weir_nat::*;
+use weir_rules::{FlowKind, FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter, RuleSet};
 use world::pair::{pair, pair_config, replicate, worker};
 use world::*;
 
@@ -276,4 +277,34 @@ fn worker_without_a_lane_makes_no_record_of_a_forward() {
     let refused = arrive(&mut world, at(PUBLIC), server(1), Protocol::Tcp, SYN);
     assert!(refused.is_err());
     world.nat.admin().audit();
+}
+
+#[test]
+fn rule_decides_on_remotes_that_begin_a_flow_to_a_forward() {
+    let mut world = with(&[forward(1, "192.168.1.20:443", PUBLIC, Protocol::Tcp)]);
+    let of_internet = FlowKind::new(FlowOrigin::Internet, 6).into_iter().collect();
+    let refused = RuleFilter {
+        kinds: of_internet,
+        remote: Prefix::new(server(2).address, 32),
+        local_ports: PortRange { first: 443, last: 443 },
+        ..RuleFilter::all(0)
+    };
+    let rest = RuleFilter { kinds: of_internet, ..RuleFilter::all(1) };
+    let set = |actions| Arc::new(RuleSet::new(&[refused, rest], actions, Vec::new()).unwrap());
+    let rules = ActiveRules::new(set(vec![RuleAction::Reject, RuleAction::Accept]));
+    let _former = world.nat.admin_mut().swap_rules(Box::new(rules));
+    let call = |world: &mut World, n| arrive(world, at(PUBLIC), server(n), Protocol::Tcp, SYN);
+    assert_eq!(call(&mut world, 2), Err(Refusal::RuleReject));
+    assert_eq!(world.flows(), 0, "a refused packet makes nothing");
+    assert!(call(&mut world, 1).is_ok());
+    assert_eq!(call(&mut world, 2), Err(Refusal::RuleReject), "nor in the record of another");
+    assert_eq!(*world.nat.admin().active_rules().hits, [2, 1]);
+    set_none(&mut world);
+    assert_eq!(call(&mut world, 3), Err(Refusal::Filtered), "no rule revives a forward");
+    world.nat.admin().audit();
+}
+
+/// Takes the forwards back, and leaves their records to the walk.
+fn set_none(world: &mut World) {
+    let _former = world.nat.admin_mut().swap_statics(Arc::new(StaticMappings::none()));
 }
