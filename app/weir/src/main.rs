@@ -25,6 +25,7 @@ mod reload;
 mod replay;
 mod role;
 mod routes;
+mod rules;
 mod sessions;
 mod shards;
 mod status;
@@ -73,6 +74,7 @@ enum Command {
     Rebalance(rebalance::Args),
     Events(events::Args),
     Replay(replay::Args),
+    Rules(rules::Args),
     /// `weir run` is now `weir-node run`.
     #[command(hide = true)]
     Run(moved::Args),
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
         Command::Rebalance(args) => rebalance::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Rules(args) => return rules::run(&args),
         Command::Run(args) => return moved::run(moved::RUN, &args),
         Command::Guard(args) => return moved::run(moved::GUARD, &args),
         Command::Traffic(args) => return moved::run(moved::TRAFFIC, &args),
@@ -221,6 +224,8 @@ mod tests {
             "fence edge1",
             "rebalance",
             "events --node edge1 --shard 7 --json",
+            "rules import --home-interface lan0,ppp* --internet-interface wan0 nft.json",
+            "rules import nft.json",
         ];
         for line in lines {
             let words = std::iter::once("weir").chain(line.split(' '));

@@ -1,0 +1,227 @@
+//! `weir rules import`: the rules of nftables as rules of weir, and a list of what has no
+//! counterpart.
+//!
+//! ```text
+//!   JSON -> ruleset -> statements, match_key -> flatten -> rule_text
+//!           chains     flows, verdicts          one list   TOML
+//! ```
+//!
+//! A set of flows is a product of ranges, so that what a rule fits, what it does not fit and what
+//! two rules both fit can be said exactly. What cannot is listed, never approximated.
+
+mod flatten;
+mod flow_set;
+mod interfaces;
+mod match_key;
+mod ranges;
+mod rule_text;
+mod ruleset;
+mod statements;
+
+#[cfg(test)]
+mod interpreter;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use flatten::{Fate, FlatList};
+use flow_set::INTERNET;
+use interfaces::SideInterfaces;
+use match_key::{Fit, MatchKey, Operator};
+use ranges::RangeSet;
+use rule_text::RuleWriter;
+use ruleset::{NftChain, NftRuleset, NftSet};
+use statements::References;
+
+/// Translate the rules of nftables for forwarded packets into rules of weir.
+///
+/// Reads the output of `nft -j list ruleset` and writes [[set]] and [[rule]] to stdout. Rules of
+/// iptables come through iptables-restore-translate and nft. It takes IPv4 in chains "type filter
+/// hook forward" of tables ip and inet, with the chains that they jump to. Everything that is not
+/// carried over is listed on stderr with its table, chain, handle and the reason.
+///
+///   nft -j list ruleset | weir rules import --home-interface lan0 --internet-interface wan0 -
+///
+/// Exit codes: 0 all is carried over, 1 something is not, 2 the input is no ruleset.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// The output of `nft -j list ruleset`; `-` is stdin.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Interfaces on the side of the homes, separated by commas; `ppp*` for all that begin so.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    home_interface: Vec<String>,
+    /// Interfaces on the side of the internet.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    internet_interface: Vec<String>,
+}
+
+/// What became of a ruleset.
+#[derive(Debug, Default)]
+struct Import {
+    text: String,
+    rules: usize,
+    not_carried_over: Vec<String>,
+    notes: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let interfaces = SideInterfaces {
+        home: args.home_interface.clone(),
+        internet: args.internet_interface.clone(),
+    };
+    let name = args.file.display();
+    let import = read(&args.file).and_then(|text| import(&text, &interfaces));
+    let import = match import {
+        Ok(import) => import,
+        Err(error) => {
+            crate::print_error(&format!("{name}: {error:#}"));
+            return ExitCode::from(2);
+        }
+    };
+    // A reader that has seen enough is no failure.
+    let _ = std::io::stdout().write_all(import.text.as_bytes());
+    for note in &import.notes {
+        eprintln!("note: {note}");
+    }
+    for line in &import.not_carried_over {
+        eprintln!("not carried over: {line}");
+    }
+    eprintln!("{name}: {} rules, {} not carried over", import.rules, import.not_carried_over.len());
+    if import.not_carried_over.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    if path != Path::new("-") {
+        return Ok(std::fs::read_to_string(path)?);
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("stdin")?;
+    Ok(text)
+}
+
+/// # Errors
+/// When the text is not the JSON of a ruleset, or its chains make too many rules.
+fn import(text: &str, interfaces: &SideInterfaces) -> anyhow::Result<Import> {
+    let ruleset = NftRuleset::parse(text)?;
+    let references = References { sets: &ruleset.sets, interfaces };
+    let mut list = flatten::flatten(&ruleset, references)?;
+    let mut import = Import::default();
+    import.report(&ruleset, &list);
+    for place in flatten::settle_defaults(&mut list.entries) {
+        import.not_carried_over.push(format!(
+            "{place}: its policy accept for packets from the internet, before rules that fit them, \
+             too: no rule leaves them to nat.filtering"
+        ));
+    }
+    let is_open = |entry: &flatten::FlatEntry<'_>| {
+        entry.flows.from & INTERNET != 0 && entry.outcome == flatten::Outcome::Accept
+    };
+    if list.entries.iter().any(is_open) {
+        import.notes.push(
+            "rules that accept packets from the internet let remotes in to mappings, whatever \
+             nat.filtering is"
+                .to_owned(),
+        );
+    }
+    if list.entries.iter().any(|entry| entry.flows.limits_homes()) {
+        import.notes.push(
+            "subscribers are the outer addresses of tunnels, without tunnels the homes' own: check \
+             the ones that come from the addresses of packets"
+                .to_owned(),
+        );
+    }
+    let mut writer = RuleWriter::new(address_sets(&ruleset, interfaces));
+    list.entries.iter().for_each(|entry| writer.add(entry));
+    import.rules = writer.rules_written;
+    import.notes.extend(writer.unused_sets().map(|name| format!("set {name}: no rule needs it")));
+    import.text = writer.finish().trim_start().to_owned();
+    Ok(import)
+}
+
+impl Import {
+    /// Says of each object what is not carried over of it.
+    fn report(&mut self, ruleset: &NftRuleset, list: &FlatList<'_>) {
+        for object in &ruleset.others {
+            let table = object.table.as_ref().map(ToString::to_string).unwrap_or_default();
+            let line = format!("{table} {} {} handle {}", object.kind, object.name, object.handle);
+            match &*object.kind {
+                "counter" => self.notes.push(format!("{line}: weir counts for each rule")),
+                _ => self.not_carried_over.push(format!("{line}: weir has no such object")),
+            }
+        }
+        for chain in ruleset.chains.values() {
+            let place = &chain.place;
+            let reason = reason_of(ruleset, chain);
+            if let (Some(reason), Some(true)) =
+                (&reason, chain.base.as_ref().map(|base| base.drops_by_policy))
+            {
+                self.not_carried_over.push(format!("{place}: policy drop: {reason}"));
+            }
+            for rule in &chain.rules {
+                let place = &rule.place;
+                match list.fates.get(place) {
+                    None => {
+                        let reason = reason.as_deref().unwrap_or(
+                            "no packet gets here: rules before it decide, or what jumps here is \
+                             not carried over",
+                        );
+                        self.not_carried_over.push(format!("{place}: {reason}"));
+                    }
+                    Some(Fate::NotCarriedOver(reason)) => {
+                        self.not_carried_over.push(format!("{place}: {reason}"));
+                    }
+                    Some(Fate::Understood(understood)) => {
+                        let missing = understood.missing.iter();
+                        self.not_carried_over.extend(missing.map(|it| format!("{place}: {it}")));
+                        if let Some(why) = understood.implied {
+                            self.notes.push(format!("{place}: not needed: {why}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns why a chain's rules are not carried over, whatever they say.
+fn reason_of(ruleset: &NftRuleset, chain: &NftChain) -> Option<String> {
+    let table = &chain.place.table;
+    match &*table.family {
+        "ip" | "inet" if ruleset.flagged.contains(table) => {
+            return Some("the table has a flag: it is dormant, or a process owns it".to_owned());
+        }
+        "ip" | "inet" => {}
+        "ip6" => return Some("IPv6".to_owned()),
+        family => return Some(format!("family {family}: weir's rules are about IPv4 only")),
+    }
+    let base = chain.base.as_ref()?;
+    let is_known = base.kind == "filter" && base.hook == "forward";
+    let name = || format!("type {} hook {}: weir's rules are about flows", base.kind, base.hook);
+    (!is_known).then(|| match &*base.kind {
+        "nat" => "type nat: weir translates addresses itself".to_owned(),
+        _ => format!("{} between homes and the internet", name()),
+    })
+}
+
+/// Returns the names of the sets of IPv4 addresses.
+fn address_sets(ruleset: &NftRuleset, interfaces: &SideInterfaces) -> BTreeMap<RangeSet, String> {
+    let key = MatchKey::Address { is_source: true };
+    let addresses = |set: &NftSet| {
+        let elements: Vec<_> =
+            set.elements.iter().cloned().map(statements::without_details).collect();
+        match key.fit(Operator::Equal, &elements, interfaces) {
+            Ok(Fit::New(flows, _)) if !set.is_changing => Some(flows.addresses.source),
+            _ => None,
+        }
+    };
+    let sets = ruleset.sets.iter();
+    sets.filter_map(|((_, name), set)| Some((addresses(set)?, name.clone()))).collect()
+}

@@ -1,0 +1,220 @@
+//! Chains with their jumps as one list of which the first entry that fits decides.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail};
+
+use super::flow_set::{FlowSet, HOME, INTERNET};
+use super::ruleset::{NameInTable, NftChain, NftRule, NftRuleset, RulePlace};
+use super::statements::{NftVerdict, References, Understood};
+
+/// The most entries, and the most rules looked at on the way: a rule is looked at once for each
+/// way that leads to it.
+const ENTRIES_MAX: usize = 20_000;
+const STEPS_MAX: usize = 200_000;
+/// The longest way of jumps, as in the kernel.
+const JUMPS_MAX: usize = 16;
+
+/// What an entry of the list does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Accept,
+    Drop,
+    Reject,
+    /// As if no rule fitted.
+    Default,
+}
+
+/// An entry of the list, and the rule or the chain's policy that it comes from.
+#[derive(Debug)]
+pub(super) struct FlatEntry<'a> {
+    pub flows: FlowSet,
+    pub outcome: Outcome,
+    pub place: &'a RulePlace,
+    pub comment: Option<&'a str>,
+}
+
+/// What has become of a rule.
+#[derive(Debug)]
+pub(super) enum Fate {
+    Understood(Understood),
+    NotCarriedOver(String),
+}
+
+/// The list, and the fate of each rule that packets reach.
+#[derive(Debug, Default)]
+pub(super) struct FlatList<'a> {
+    pub entries: Vec<FlatEntry<'a>>,
+    pub fates: BTreeMap<&'a RulePlace, Fate>,
+}
+
+struct Walk<'a> {
+    ruleset: &'a NftRuleset,
+    references: References<'a>,
+    /// The base chains that forwarded packets pass, in order.
+    bases: Vec<&'a NftChain>,
+    list: FlatList<'a>,
+    steps: usize,
+}
+
+/// The chains of forwarded packets of a family and type that weir knows, by priority.
+pub(super) fn base_chains(ruleset: &NftRuleset) -> Vec<&NftChain> {
+    let is_known = |chain: &&NftChain| {
+        let table = &chain.place.table;
+        matches!(&*table.family, "ip" | "inet")
+            && !ruleset.flagged.contains(table)
+            && chain.base.as_ref().is_some_and(|it| it.kind == "filter" && it.hook == "forward")
+    };
+    let mut chains: Vec<&NftChain> = ruleset.chains.values().filter(is_known).collect();
+    chains.sort_by_key(|chain| chain.base.as_ref().map(|base| base.priority));
+    chains
+}
+
+/// # Errors
+/// When the list would be too long, a chain is missing, or jumps lead too deep.
+pub(super) fn flatten<'a>(
+    ruleset: &'a NftRuleset,
+    references: References<'a>,
+) -> anyhow::Result<FlatList<'a>> {
+    let bases = base_chains(ruleset);
+    let list = FlatList::default();
+    let mut walk = Walk { ruleset, references, bases, list, steps: 0 };
+    walk.enter_base(0, &FlowSet::all())?;
+    Ok(walk.list)
+}
+
+impl<'a> Walk<'a> {
+    /// Lists what a base chain and those behind it do with flows.
+    fn enter_base(&mut self, number: usize, flows: &FlowSet) -> anyhow::Result<()> {
+        let Some(&chain) = self.bases.get(number) else { return Ok(()) };
+        self.walk(number, chain, vec![flows.clone()], 0)?;
+        let drops = chain.base.as_ref().is_some_and(|it| it.drops_by_policy);
+        if !drops && number + 1 < self.bases.len() {
+            return self.enter_base(number + 1, flows);
+        }
+        let outcome = if drops { Outcome::Drop } else { Outcome::Default };
+        self.list(flows.clone(), outcome, &chain.place, Some("policy"));
+        Ok(())
+    }
+
+    /// Lists what a chain does with flows, sets of which no two overlap. What it does not decide
+    /// is left to the entries that follow.
+    fn walk(
+        &mut self,
+        base: usize,
+        chain: &'a NftChain,
+        mut flows: Vec<FlowSet>,
+        jumps: usize,
+    ) -> anyhow::Result<()> {
+        if jumps > JUMPS_MAX {
+            bail!("{}: more than {JUMPS_MAX} jumps lead here, or a loop", chain.place);
+        }
+        for rule in &chain.rules {
+            for (arm, verdict) in self.arms(rule) {
+                self.steps += flows.len();
+                if self.steps > STEPS_MAX || self.list.entries.len() > ENTRIES_MAX {
+                    bail!("{}: the chains make more than {ENTRIES_MAX} rules", rule.place);
+                }
+                let fits: Vec<FlowSet> = flows.iter().map(|it| it & &arm).collect();
+                let fits: Vec<FlowSet> = fits.into_iter().filter(|it| !it.is_empty()).collect();
+                if fits.is_empty() {
+                    continue;
+                }
+                self.apply(base, rule, &verdict, fits, jumps)?;
+                match verdict {
+                    NftVerdict::Continue | NftVerdict::Jump(_) => {}
+                    // What returns is not decided, so later rules of this chain must not fit it.
+                    NftVerdict::Return | NftVerdict::Goto(_) => {
+                        flows = flows.iter().flat_map(|it| it.without(&arm)).collect();
+                    }
+                    _ => flows.retain(|it| it & &arm != *it),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(
+        &mut self,
+        base: usize,
+        rule: &'a NftRule,
+        verdict: &NftVerdict,
+        fits: Vec<FlowSet>,
+        jumps: usize,
+    ) -> anyhow::Result<()> {
+        let outcome = match verdict {
+            NftVerdict::Continue | NftVerdict::Return => return Ok(()),
+            NftVerdict::Jump(name) | NftVerdict::Goto(name) => {
+                let key: NameInTable = (rule.place.table.clone(), name.clone());
+                let chain = self.ruleset.chains.get(&key);
+                let chain =
+                    chain.with_context(|| format!("{}: there is no chain {name}", rule.place))?;
+                return self.walk(base, chain, fits, jumps + 1);
+            }
+            NftVerdict::Accept if base + 1 < self.bases.len() => {
+                return fits.iter().try_for_each(|flows| self.enter_base(base + 1, flows));
+            }
+            NftVerdict::Accept => Outcome::Accept,
+            NftVerdict::Drop => Outcome::Drop,
+            NftVerdict::Reject => Outcome::Reject,
+        };
+        for flows in fits {
+            self.list(flows, outcome, &rule.place, rule.comment.as_deref());
+        }
+        Ok(())
+    }
+
+    fn arms(&mut self, rule: &'a NftRule) -> Vec<(FlowSet, NftVerdict)> {
+        let references = self.references;
+        let fate = self.list.fates.entry(&rule.place).or_insert_with(|| {
+            match references.understand(rule) {
+                Ok(understood) => Fate::Understood(understood),
+                Err(reason) => Fate::NotCarriedOver(reason),
+            }
+        });
+        match fate {
+            Fate::Understood(understood) => understood.arms.clone(),
+            Fate::NotCarriedOver(_) => Vec::new(),
+        }
+    }
+
+    fn list(
+        &mut self,
+        flows: FlowSet,
+        outcome: Outcome,
+        place: &'a RulePlace,
+        comment: Option<&'a str>,
+    ) {
+        self.list.entries.push(FlatEntry { flows, outcome, place, comment });
+    }
+}
+
+/// Replaces the entries of a policy `accept` that stand before others: homes' flows are accepted.
+/// Returns the places of those that decide on packets from the internet before other entries do,
+/// which no rule of weir can say: there the filtering decides.
+pub(super) fn settle_defaults<'a>(entries: &mut Vec<FlatEntry<'a>>) -> Vec<&'a RulePlace> {
+    let mut unsettled = Vec::new();
+    let mut settled: Vec<FlatEntry<'a>> = Vec::new();
+    // Backwards: what matters of an entry is whether a later one would decide instead.
+    for mut entry in std::mem::take(entries).into_iter().rev() {
+        let is_needed = |side: u8| {
+            let flows = entry.flows.of_side(side);
+            let decides = |later: &&FlatEntry<'_>| !(&later.flows & &flows).is_empty();
+            settled.iter().any(|later| decides(&later))
+        };
+        if entry.outcome == Outcome::Default {
+            if is_needed(INTERNET) {
+                unsettled.push(entry.place);
+            }
+            if !is_needed(HOME) {
+                continue;
+            }
+            entry.flows.from = HOME;
+            entry.outcome = Outcome::Accept;
+        }
+        settled.push(entry);
+    }
+    settled.reverse();
+    *entries = settled;
+    unsettled
+}

@@ -1,0 +1,141 @@
+//! Sets of addresses, or of ports, as ranges.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+/// The last port, and the end of all ports.
+pub(super) const LAST_PORT: u32 = u16::MAX as u32;
+
+/// A set of numbers: inclusive ranges in ascending order, with a gap between any two.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RangeSet(Vec<(u32, u32)>);
+
+impl RangeSet {
+    /// Returns the numbers from 0 to `last`.
+    pub(super) fn up_to(last: u32) -> Self {
+        Self(vec![(0, last)])
+    }
+
+    /// Returns the union of inclusive ranges, whatever their order.
+    pub(super) fn of(mut ranges: Vec<(u32, u32)>) -> Self {
+        ranges.retain(|(first, last)| first <= last);
+        ranges.sort_unstable();
+        let mut union: Vec<(u32, u32)> = Vec::new();
+        for (first, last) in ranges {
+            match union.last_mut() {
+                Some(former) if first <= former.1.saturating_add(1) => {
+                    former.1 = former.1.max(last)
+                }
+                _ => union.push((first, last)),
+            }
+        }
+        Self(union)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the number of a set of one.
+    pub(super) fn only_number(&self) -> Option<u32> {
+        match *self.0 {
+            [(first, last)] if first == last => Some(first),
+            _ => None,
+        }
+    }
+
+    /// Whether it has all numbers from 0 to `last`.
+    pub(super) fn has_all(&self, last: u32) -> bool {
+        *self.0 == [(0, last)]
+    }
+
+    /// Returns the numbers up to `last` that are not in the set.
+    pub(super) fn complement(&self, last: u32) -> Self {
+        let mut gaps = Vec::new();
+        let mut next = Some(0);
+        for &(first, end) in &self.0 {
+            if let Some(next) = next.filter(|next| *next < first) {
+                gaps.push((next, first - 1));
+            }
+            next = end.checked_add(1);
+        }
+        gaps.extend(next.filter(|next| *next <= last).map(|next| (next, last)));
+        Self(gaps)
+    }
+
+    pub(super) fn intersection(&self, other: &Self) -> Self {
+        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut common = Vec::new();
+        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+            let (first, last) = (x.0.max(y.0), x.1.min(y.1));
+            if first <= last {
+                common.push((first, last));
+            }
+            if x.1 < y.1 {
+                a.next()
+            } else {
+                b.next()
+            };
+        }
+        Self(common)
+    }
+
+    /// Returns the fewest prefixes that make up a set of addresses; one address has no length.
+    pub(super) fn prefixes(&self) -> Vec<String> {
+        let mut prefixes = Vec::new();
+        for &(first, last) in &self.0 {
+            let (mut at, end) = (u64::from(first), u64::from(last));
+            while at <= end {
+                let aligned = if at == 0 { 32 } else { at.trailing_zeros().min(32) };
+                let bits = aligned.min((end - at + 1).ilog2());
+                let mut prefix = Ipv4Addr::from(at as u32).to_string();
+                if bits > 0 {
+                    let _ = write!(prefix, "/{}", 32 - bits);
+                }
+                prefixes.push(prefix);
+                at += 1 << bits;
+            }
+        }
+        prefixes
+    }
+
+    /// Returns a set of ports as the elements of a TOML array.
+    pub(super) fn ports(&self) -> Vec<String> {
+        let port = |&(first, last): &(u32, u32)| {
+            if first == last { first.to_string() } else { format!("\"{first}-{last}\"") }
+        };
+        self.0.iter().map(port).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_merged_intersected_and_complemented() {
+        let set = RangeSet::of(vec![(20, 30), (5, 9), (10, 12), (7, 3)]);
+        assert_eq!(set, RangeSet::of(vec![(5, 12), (20, 30)]));
+        assert_eq!(set.complement(40), RangeSet::of(vec![(0, 4), (13, 19), (31, 40)]));
+        assert_eq!(set.complement(40).complement(40), set);
+        let other = RangeSet::of(vec![(0, 6), (12, 25)]);
+        assert_eq!(set.intersection(&other), RangeSet::of(vec![(5, 6), (12, 12), (20, 25)]));
+        let all = RangeSet::up_to(u32::MAX);
+        assert!(all.has_all(u32::MAX) && all.complement(u32::MAX).is_empty());
+        assert_eq!(all.complement(u32::MAX).complement(u32::MAX), all);
+        assert_eq!(set.ports(), ["\"5-12\"", "\"20-30\""]);
+    }
+
+    #[test]
+    fn addresses_become_the_fewest_prefixes() {
+        let of = |first: [u8; 4], last: [u8; 4]| {
+            RangeSet::of(vec![(u32::from_be_bytes(first), u32::from_be_bytes(last))]).prefixes()
+        };
+        assert_eq!(of([203, 0, 113, 10], [203, 0, 113, 12]), ["203.0.113.10/31", "203.0.113.12"]);
+        assert_eq!(of([10, 0, 0, 0], [10, 255, 255, 255]), ["10.0.0.0/8"]);
+        assert_eq!(of([0; 4], [255; 4]), ["0.0.0.0/0"]);
+        assert_eq!(of([255; 4], [255; 4]), ["255.255.255.255"]);
+        assert_eq!(of([0; 4], [0, 0, 0, 2]), ["0.0.0.0/31", "0.0.0.2"]);
+        assert_eq!(of([0, 0, 0, 1], [255; 4]).len(), 32);
+    }
+}
