@@ -14,13 +14,13 @@
 //! | `GET /reload?force=` | [`Reload`]: what a reload would do; 409 in a cluster |
 //! | `POST /reload?force=` | [`Reload`]; root only |
 //! | `GET /capture?OPTIONS` | a pcapng file that grows until the reader disconnects |
+//! | `GET /trace?CHOICE` | one [`TracedPacket`](crate::TracedPacket) per line |
 //! | `GET /metrics` | OpenMetrics text if asked for, else Prometheus' text format 0.0.4 |
 //! | `GET /report` | the node's answer to the controller of its cluster |
 //!
 //! FILTERS are `subscriber=&inside=&public=&remote=&protocol=&state=&older=&younger=&limit=`,
 //! OPTIONS `worker=&side=&inner=&filter=&count=`. The lines of `/sessions` and `/subscribers` come
 //! as the reader takes them.
-//!
 //! While the node starts, `/status` reports what it waits for, and any other path but `/metrics` is
 //! refused with 503.
 //!

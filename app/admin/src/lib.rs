@@ -8,5 +8,7 @@ pub mod client;
 mod reload;
 mod subscriber;
 mod tally;
+mod trace;
 
 pub use tally::CaptureTally;
+pub use trace::{TraceStep, TracedPacket};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_dpdk::{Mbuf, MbufPool, RxQueue, TxQueue, tsc};
-use weir_engine::{BURST_MAX, Direction, Side};
+use weir_engine::{BURST_MAX, Direction, PacketTrace, Side, TraceFilter};
 use weir_wire::frame::Frame;
 use weir_worker::Ports;
 
@@ -78,9 +78,29 @@ impl Ports for DpdkPorts {
     }
 
     #[inline]
-    fn observe(&mut self, side: Side, direction: Direction, now: Duration, frames: &[Mbuf]) {
+    fn observe(
+        &mut self,
+        side: Side,
+        direction: Direction,
+        now: Duration,
+        frames: &[Mbuf],
+    ) -> bool {
+        if !self.request_server.is_tapped() {
+            return false;
+        }
         if let Some(point) = self.request_server.capture_point() {
             copy(point, side, direction, now, frames, &self.stats);
+        }
+        self.request_server.trace_point().is_some()
+    }
+
+    fn trace_filter(&self) -> Option<TraceFilter> {
+        self.request_server.trace_point()?.filter()
+    }
+
+    fn take_trace(&mut self, trace: PacketTrace) {
+        if let Some(point) = self.request_server.trace_point_mut() {
+            point.take(trace);
         }
     }
 

@@ -58,6 +58,7 @@ mod request_server;
 mod sample_node;
 mod start_progress;
 mod status;
+mod trace;
 mod turns;
 mod watch;
 mod worker;

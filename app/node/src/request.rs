@@ -21,6 +21,7 @@ use weir_nat::{
 };
 
 use crate::capture::CapturePoint;
+use crate::trace::TracePoint;
 
 /// Most requests that wait for one worker at once.
 const QUEUE: usize = 16;
@@ -66,6 +67,8 @@ pub(crate) enum WorkerRequest {
     /// Copies frames into the capture point until its reader goes away; false when a capture
     /// already runs.
     Capture { point: Box<CapturePoint>, reply: oneshot::Sender<bool> },
+    /// Records the way of packets until its reader goes away; false when a trace already runs.
+    Trace { point: Box<TracePoint>, reply: oneshot::Sender<bool> },
     /// Puts a generation of settings in force between two turns.
     SwapLive(LiveSwap),
 }

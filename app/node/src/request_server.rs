@@ -8,6 +8,7 @@ use weir_nat::{Admin, AdminMut, Flush, SessionFilter, ShardId, Tick};
 
 use crate::capture::CapturePoint;
 use crate::request::{HomesPage, LiveSwap, Mailbox, Page, SubscriberPage, WorkerRequest};
+use crate::trace::TracePoint;
 
 /// Table slots visited per turn for a dump: some microseconds.
 const SLOTS_PER_TURN: usize = 256;
@@ -27,6 +28,9 @@ pub(crate) struct RequestServer {
     work: Option<Work>,
     capture_point: Option<Box<CapturePoint>>,
     live_swap: Option<LiveSwap>,
+    trace_point: Option<Box<TracePoint>>,
+    /// Whether there is one of the two.
+    is_tapped: bool,
 }
 
 /// Work that is done piece by piece.
@@ -73,7 +77,29 @@ struct Flushing {
 
 impl RequestServer {
     pub(crate) fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, work: None, capture_point: None, live_swap: None }
+        Self {
+            mailbox,
+            work: None,
+            capture_point: None,
+            live_swap: None,
+            trace_point: None,
+            is_tapped: false,
+        }
+    }
+
+    /// Whether a capture or a trace runs.
+    #[inline]
+    pub(crate) fn is_tapped(&self) -> bool {
+        self.is_tapped
+    }
+
+    /// Returns the running trace, if there is one.
+    pub(crate) fn trace_point(&self) -> Option<&TracePoint> {
+        self.trace_point.as_deref()
+    }
+
+    pub(crate) fn trace_point_mut(&mut self) -> Option<&mut TracePoint> {
+        self.trace_point.as_deref_mut()
     }
 
     /// Returns the running capture, if there is one.
@@ -91,8 +117,8 @@ impl RequestServer {
     /// to do.
     #[inline]
     pub(crate) fn serve(&mut self, nat: AdminMut<'_>, now: Duration) -> bool {
-        if self.capture_point.as_ref().is_some_and(|point| point.is_closed()) {
-            self.capture_point = None;
+        if self.is_tapped {
+            self.end_taps();
         }
         if self.work.is_some() {
             self.go_on(nat, now);
@@ -105,6 +131,14 @@ impl RequestServer {
                 true
             }
         }
+    }
+
+    /// Ends a capture and a trace whose reader has gone.
+    #[cold]
+    fn end_taps(&mut self) {
+        self.capture_point.take_if(|point| point.is_closed());
+        self.trace_point.take_if(|point| point.is_closed());
+        self.is_tapped = self.capture_point.is_some() || self.trace_point.is_some();
     }
 
     #[cold]
@@ -129,6 +163,15 @@ impl RequestServer {
                 let is_free = self.capture_point.is_none();
                 if is_free {
                     self.capture_point = Some(point);
+                    self.is_tapped = true;
+                }
+                let _ = reply.send(is_free);
+            }
+            WorkerRequest::Trace { point, reply } => {
+                let is_free = self.trace_point.is_none();
+                if is_free {
+                    self.trace_point = Some(point);
+                    self.is_tapped = true;
                 }
                 let _ = reply.send(is_free);
             }

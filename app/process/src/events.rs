@@ -181,6 +181,8 @@ pub const EVENTS: &[(&str, &str)] = &[
     ),
     ("stop-requested", "A signal asked the process to end."),
     ("tables-built", "A worker has its tables; says how large and on which pages."),
+    ("trace-started", "Someone traces packets."),
+    ("trace-stopped", "A trace ended."),
     ("worker-fenced", "A worker stood still: its routes are a last resort until it goes on."),
     ("worker-hung", "A worker does not go round its loop."),
     ("worker-panic", "A worker hit a broken invariant; the process ends."),

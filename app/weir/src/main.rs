@@ -31,6 +31,7 @@ mod shards;
 mod status;
 mod subscriber;
 mod table;
+mod trace;
 mod r#where;
 
 use std::io;
@@ -63,6 +64,7 @@ enum Command {
     Drops(drops::Args),
     Where(r#where::Args),
     Capture(capture::Args),
+    Trace(trace::Args),
     Metrics(metrics::Args),
     Reload(reload::Args),
     Apply(apply::Args),
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         Command::Drops(args) => drops::run(&args),
         Command::Where(args) => return r#where::run(&args),
         Command::Capture(args) => capture::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Apply(args) => return apply::run(&args),
         Command::Controller(args) => controller::run(&args),
@@ -209,6 +212,8 @@ mod tests {
             "where 203.0.113.1 --clock-error 0.5 --json",
             "where --home 10.200.0.1,7 --from 2026-03-01T12:00:00Z --to 2026-03-01T13:00:00Z",
             "capture --worker 0 --side access --inner --filter udp -c 5 -w out.pcapng",
+            "trace --subscriber 10.200.1.5 --protocol udp --remote 198.51.100.53:53 -n 2 --json",
+            "trace --side internet --worker 0 --for 5",
             "metrics",
             "reload --dry-run --force --json",
             "apply cluster.toml --dry-run",

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// # Errors
 /// When the text has another form; the error shows how to write it.
-fn endpoints(text: &str) -> Result<String, String> {
+pub(crate) fn endpoints(text: &str) -> Result<String, String> {
     let is_known = text.parse::<SocketAddrV4>().is_ok()
         || text.parse::<Ipv4Addr>().is_ok()
         || text.parse::<Ipv4Net>().is_ok();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use weir_engine::{Direction, Side};
+use weir_engine::{Direction, PacketTrace, Side, TraceFilter};
 use weir_wire::frame::{Frame, Pool};
 
 /// The two ports of a worker, the pool of their frames, and the driver's view of both.
@@ -25,7 +25,8 @@ pub trait Ports {
     /// capacity.
     fn send(&mut self, side: Side, frames: &mut Vec<Self::Frame>);
 
-    /// Sees each burst before the engine gets it, and before it is sent: for captures.
+    /// Sees each burst before the engine gets it, and before it is sent: for captures. Returns
+    /// whether a trace runs, for which the worker then asks [`trace_filter`](Self::trace_filter).
     #[inline]
     fn observe(
         &mut self,
@@ -33,8 +34,17 @@ pub trait Ports {
         _direction: Direction,
         _now: Duration,
         _frames: &[Self::Frame],
-    ) {
+    ) -> bool {
+        false
     }
+
+    /// Returns the packets that a running trace is about, while it has room for another one.
+    fn trace_filter(&self) -> Option<TraceFilter> {
+        None
+    }
+
+    /// Takes the way of a packet.
+    fn take_trace(&mut self, _trace: PacketTrace) {}
 
     /// Runs the engine's timers; a driver may measure how long they take.
     #[inline]

@@ -27,6 +27,8 @@ pub struct Worker<F: Frame, L> {
     /// Its part in a cluster; none on a node of its own.
     pub member: Option<Box<ClusterMember<L>>>,
     frames: Vec<F>,
+    /// One frame at most: a packet of which a trace records the way.
+    traced: Vec<F>,
     out: Output<F>,
 }
 
@@ -49,7 +51,8 @@ pub struct Turn {
 
 impl<F: Frame, L: RolesLink> Worker<F, L> {
     pub fn new(engine: Engine<F>, member: Option<Box<ClusterMember<L>>>) -> Self {
-        Self { engine, member, frames: Vec::with_capacity(BURST_MAX), out: Output::new() }
+        let (frames, traced) = (Vec::with_capacity(BURST_MAX), Vec::with_capacity(1));
+        Self { engine, member, frames, traced, out: Output::new() }
     }
 
     /// Announces the worker on both sides. Call once, when the ports are up.
@@ -157,14 +160,36 @@ impl<F: Frame, L: RolesLink> Worker<F, L> {
 
     #[inline]
     fn receive(&mut self, side: Side, now: Duration, ports: &mut impl Ports<Frame = F>) -> usize {
-        let Self { engine, frames, out, .. } = self;
-        let packets = ports.receive(side, frames);
+        let packets = ports.receive(side, &mut self.frames);
         if packets == 0 {
             return 0;
         }
-        ports.observe(side, Direction::Receive, now, frames);
+        if ports.observe(side, Direction::Receive, now, &self.frames) {
+            self.trace(side, now, ports);
+        }
+        let Self { engine, frames, out, .. } = self;
         engine.receive(side, engine_now(now), frames, ports.pool(), out);
         packets
+    }
+
+    /// Takes the packets that a trace is about out of a burst, and processes each by itself, before
+    /// the rest of the burst.
+    #[cold]
+    fn trace(&mut self, side: Side, now: Duration, ports: &mut impl Ports<Frame = F>) {
+        let Self { engine, frames, traced, out, .. } = self;
+        let now = engine_now(now);
+        let mut at = 0;
+        while at < frames.len() {
+            let Some(filter) = ports.trace_filter() else { return };
+            if !engine.is_traced(side, &frames[at], &filter) {
+                at += 1;
+                continue;
+            }
+            traced.push(frames.remove(at));
+            if let Some(trace) = engine.receive_traced(side, now, traced, ports.pool(), out) {
+                ports.take_trace(trace);
+            }
+        }
     }
 
     #[inline]

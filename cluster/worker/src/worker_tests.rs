@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
 use weir_engine::{
-    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, ResourceLimits, SideConfig,
-    Uncommitted,
+    AccessMode, CommitLimits, EngineConfig, FragmentLimits, MssClamp, PacketTrace, ResourceLimits,
+    SideConfig, TraceFilter, Uncommitted,
 };
 use weir_map::{LaneSet, ShardId};
 use weir_nat::{NatConfig, ShardIndex, ShardRoom};
@@ -38,9 +38,16 @@ type Steps = Rc<RefCell<Vec<&'static str>>>;
 struct Recorded<T> {
     inner: T,
     steps: Steps,
+    traces: Vec<PacketTrace>,
+    /// Packets that a trace wants.
+    traces_max: usize,
 }
 
 impl<T> Recorded<T> {
+    fn new(inner: T, steps: &Steps) -> Self {
+        Self { inner, steps: Rc::clone(steps), traces: Vec::new(), traces_max: 0 }
+    }
+
     fn note(&self, step: &'static str) {
         self.steps.borrow_mut().push(step);
     }
@@ -75,12 +82,23 @@ impl Ports for Recorded<Rings<VecPool>> {
         self.inner.send(side, frames);
     }
 
-    fn observe(&mut self, _: Side, direction: Direction, _: Duration, frames: &[VecFrame]) {
+    fn observe(&mut self, _: Side, direction: Direction, _: Duration, frames: &[VecFrame]) -> bool {
         assert!(!frames.is_empty());
         self.note(match direction {
             Direction::Receive => "observe received",
             Direction::Transmit => "observe sent",
         });
+        self.traces_max > 0
+    }
+
+    fn trace_filter(&self) -> Option<TraceFilter> {
+        let side = Some(Side::Access);
+        let is_wanted = self.traces.len() < self.traces_max;
+        is_wanted.then_some(TraceFilter { side, ..TraceFilter::default() })
+    }
+
+    fn take_trace(&mut self, trace: PacketTrace) {
+        self.traces.push(trace);
     }
 
     fn run_timers(&mut self, timers: impl FnOnce(&mut VecPool)) {
@@ -221,9 +239,9 @@ impl Case {
     /// A worker whose gateways have answered.
     fn new(engine: Engine<VecFrame>, replication: Replication) -> Self {
         let steps = Steps::default();
-        let link = Recorded { inner: LocalLink::default(), steps: Rc::clone(&steps) };
+        let link = Recorded::new(LocalLink::default(), &steps);
         let member = Box::new(ClusterMember::new(replication, link));
-        let ports = Recorded { inner: Rings::new(VecPool::new()), steps };
+        let ports = Recorded::new(Rings::new(VecPool::new()), &steps);
         let mut case = Self { worker: Worker::new(engine, Some(member)), ports, now: START };
         case.worker.start(START, &mut case.ports);
         for side in Side::ALL {
@@ -359,7 +377,7 @@ fn a_turn_with_a_full_burst_of_one_side_is_full() {
 #[test]
 fn a_worker_on_its_own_skips_the_cluster_steps_of_its_turn() {
     let steps = Steps::default();
-    let mut ports = Recorded { inner: Rings::new(VecPool::new()), steps: Rc::clone(&steps) };
+    let mut ports = Recorded::new(Rings::new(VecPool::new()), &steps);
     let mut worker = Worker::<_, Recorded<LocalLink>>::new(engine(), None);
     worker.start(START, &mut ports);
     steps.take();
@@ -442,4 +460,19 @@ fn let_go_sends_all_packets_that_wait_for_replicas() {
     assert_eq!((case.sent(Side::Internet), case.worker.engine.held()), (0, packets));
     case.worker.let_go(case.now, &mut case.ports);
     assert_eq!((case.sent(Side::Internet), case.worker.engine.held()), (packets, 0));
+}
+
+#[test]
+fn traced_packets_are_processed_alone_and_the_others_as_a_burst() {
+    let mut case = Case::serving(engine(), replication());
+    case.ports.traces_max = 2;
+    (0..5).for_each(|n| case.ask(n));
+    let turn = case.turn(Duration::from_millis(1));
+    assert_eq!((turn.packets, case.sent(Side::Internet)), (5, 5));
+    let homes = case.ports.traces.iter().map(|trace| trace.home.unwrap().outer & 0xff);
+    assert_eq!(homes.collect::<Vec<_>>(), [1, 2]);
+    assert!(case.ports.traces.iter().all(|trace| trace.outputs_total == 1));
+    case.ask(5);
+    case.turn(Duration::from_millis(1));
+    assert_eq!((case.ports.traces.len(), case.sent(Side::Internet)), (2, 1));
 }

@@ -70,6 +70,7 @@ mod neighbor;
 mod new_flows;
 mod output;
 mod output_commit;
+mod packet_trace;
 mod party;
 mod peer;
 mod peer_input;
@@ -99,6 +100,10 @@ pub use engine::{BURST_MAX, Engine, Now};
 pub use live::{LiveEngineSettings, LiveSettings};
 pub use output::{OUTPUT_MAX, Output, Side};
 pub use output_commit::{CommitLimits, Uncommitted};
+pub use packet_trace::{
+    FrameCopy, OUTPUTS_TRACED, PacketTrace, TraceFilter, TracedFlow, TracedKind, TracedOutput,
+    TracedStep,
+};
 pub use peer::Redirects;
 pub use setup::EngineSetup;
 pub use weir_wire::Misses;

@@ -88,6 +88,14 @@ impl<F> Output<F> {
         self.side(side).len() > before.0[side as usize]
     }
 
+    /// Returns the frames of both sides that were added after `before`.
+    pub(crate) fn added(&self, before: Lengths) -> impl Iterator<Item = (Side, &F)> {
+        Side::ALL.into_iter().flat_map(move |side| {
+            let added = self.side(side).iter().skip(before.0[side as usize]);
+            added.map(move |frame| (side, frame))
+        })
+    }
+
     /// Removes and returns the frames that were added to a side after `before`.
     #[inline]
     pub(crate) fn drain(&mut self, side: Side, before: Lengths) -> Drain<'_, F> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use allocation_counter::measure;
 use weir_engine::{
     Engine, EngineConfig, LiveEngineSettings, LiveSettings, Misses, Now, Output, Redirects, Side,
+    TraceFilter,
 };
 use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
 use weir_rules::{RuleAction, RuleFilter, RuleSet};
@@ -226,6 +227,24 @@ fn questions_to_rules_and_their_answers_allocate_nothing() {
         });
         assert_eq!(bench.burst(Side::Internet, &inbound.collect::<Vec<_>>()), 0, "{action:?}");
         assert_eq!(bench.engine.nat().admin().active_rules().hits[..], [4 * 64]);
+    }
+}
+
+#[test]
+fn tracing_a_packet_allocates_nothing() {
+    let mut bench = Bench::new();
+    let filter = TraceFilter { subscriber: Some(HOME_A.to_bits()), ..TraceFilter::default() };
+    for kind in ["new", "established"] {
+        let frame = bench.pool.filled(&new_flows(1000)[0]);
+        let made = measure(|| {
+            let Bench { engine, pool, out, frames, sent, now } = &mut bench;
+            assert!(engine.is_traced(Side::Access, &frame, &filter));
+            frames.push(frame);
+            let trace = engine.receive_traced(Side::Access, *now, frames, pool, out);
+            assert_eq!(trace.unwrap().outputs_total, 1);
+            sent.append(&mut out.internet);
+        });
+        assert_eq!(made.count_total, 0, "{kind}");
     }
 }
 

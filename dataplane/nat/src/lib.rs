@@ -73,6 +73,7 @@ mod opening_tests;
 extern crate self as weir_nat;
 
 pub use admin::facet::{Admin, AdminMut};
+pub use admin::flow_trace::{BucketHit, TracedLookUp, TracedMapping, TracedSession};
 pub use admin::flush::Flush;
 pub use admin::gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
 pub use admin::session_view::{
@@ -112,3 +113,4 @@ pub use table_bytes::TableBytes;
 pub use table_pages::TablePages;
 pub use weir_flow::{Hash, PageSize, RecordId};
 pub use weir_ids::{Epoch, ShardId};
+pub use weir_rules::{DecidingRule, RuleAction};

@@ -212,7 +212,7 @@ const NO_QUESTION: Question<u32> = Question {
 /// Returns the question about a flow of this protocol between a subscriber, with its inside
 /// endpoint, and a remote endpoint.
 #[inline(always)]
-fn question_about(
+pub(crate) fn question_about(
     set: &RuleSet,
     origin: FlowOrigin,
     (protocol, subscriber, inside, remote): (Protocol, u32, Endpoint, Endpoint),

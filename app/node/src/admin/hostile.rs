@@ -101,6 +101,7 @@ async fn check_answer(path: &str, response: Response<Incoming>) {
                 serde_json::from_slice::<Session>(line).expect(path);
             }
         }
+        "/trace" => assert!(body.is_empty(), "the worker has no packets"),
         "/subscribers" => {
             for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 serde_json::from_slice::<SubscriberStatus>(line).expect(path);

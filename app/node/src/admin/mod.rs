@@ -21,6 +21,7 @@ mod start_server;
 mod subscriber_route;
 #[cfg(test)]
 mod tests;
+mod trace_route;
 
 pub(crate) use metrics_server::MetricsServer;
 pub(crate) use routes::serve;

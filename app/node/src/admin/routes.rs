@@ -12,7 +12,9 @@ use weir_admin::api::{DropCount, MemberStatus, ShardStatus, Status};
 use weir_process::http::{ListenerLimits, RefusedRequest, Server};
 
 use super::peer::guard;
-use super::{capture_route, metrics_server, reload_route, sessions_route, subscriber_route};
+use super::{
+    capture_route, metrics_server, reload_route, sessions_route, subscriber_route, trace_route,
+};
 use crate::node::Node;
 
 /// Serves until the task is dropped.
@@ -42,6 +44,7 @@ fn router(node: Arc<Node>) -> Router {
         .route("/subscriber/{address}/flush", post(subscriber_route::flush))
         .route("/reload", get(reload_route::compare).post(reload_route::reload))
         .route("/capture", get(capture_route::capture))
+        .route("/trace", get(trace_route::trace))
         .merge(metrics_server::router())
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)

@@ -62,7 +62,7 @@ pub(super) async fn sessions(
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
 }
 
-fn parse<T: std::str::FromStr>(
+pub(super) fn parse<T: std::str::FromStr>(
     name: &str,
     text: &Option<String>,
     what: &str,
@@ -76,7 +76,7 @@ fn parse<T: std::str::FromStr>(
 }
 
 /// Parses one of some words.
-fn known<T: Copy, const N: usize>(
+pub(super) fn known<T: Copy, const N: usize>(
     name: &str,
     text: &Option<String>,
     words: [(&'static str, T); N],
@@ -91,7 +91,10 @@ fn known<T: Copy, const N: usize>(
 }
 
 /// Parses an address, a prefix, or an address with a port.
-fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, RefusedRequest> {
+pub(super) fn range(
+    name: &str,
+    text: &Option<String>,
+) -> Result<Option<EndpointRange>, RefusedRequest> {
     let Some(text) = text else { return Ok(None) };
     if let Ok(one) = text.parse::<SocketAddrV4>() {
         return Ok(Some(Endpoint::new(u32::from(*one.ip()), one.port()).into()));

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use weir_admin::CaptureTally;
 use weir_admin::api::{
     Flushed, MemberStatus, Problem, RoleStatus, Session, ShardStatus, Status, SubscriberStatus,
     Verdict,
 };
 use weir_admin::client::{Client, ClientError};
+use weir_admin::{CaptureTally, TracedPacket};
 use weir_controller::records::NodeAnswer;
-use weir_engine::{Direction, Side};
+use weir_engine::{Direction, DropReason, FrameCopy, PacketTrace, Side, TracedStep};
 
 use super::{AdminSocket, serve};
 use crate::capture::CapturePoint;
@@ -106,6 +106,12 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 reply.send(is_free).unwrap();
             }
             Some(WorkerRequest::SwapLive(swap)) => drop(swap.reply.send(swap.settings)),
+            Some(WorkerRequest::Trace { mut point, reply }) => {
+                while point.filter().is_some() {
+                    point.take(sample_trace());
+                }
+                reply.send(true).unwrap();
+            }
         }
     }
 }
@@ -239,6 +245,9 @@ fn wrong_requests_are_refused_with_a_sentence() {
         ("/capture?filter=prot%2053", 400),
         ("/capture?side=left", 400),
         ("/capture?worker=9", 404),
+        ("/trace?worker=9", 404),
+        ("/trace?protocol=sctp", 400),
+        ("/trace?remote=nowhere", 400),
         ("/sessions?limit=many", 400),
         ("/subscriber/%ff", 400),
         ("/report", 404),
@@ -279,4 +288,40 @@ fn a_capture_ends_by_count_and_frees_the_worker() {
         result.unwrap();
         assert_eq!(tally.packets(), 10);
     }
+}
+
+/// The way of a frame that is too short for its header.
+fn sample_trace() -> PacketTrace {
+    PacketTrace {
+        at_ms: 1,
+        side: Side::Access,
+        frame: FrameCopy::new(&[0; 10]),
+        step: TracedStep::Drop(DropReason::FrameTruncated),
+        home: None,
+        flow: None,
+        before: None,
+        after: None,
+        is_rule_counted: false,
+        dropped: Some(DropReason::FrameTruncated),
+        is_held: false,
+        outputs: [None; 2],
+        outputs_total: 0,
+    }
+}
+
+#[test]
+fn trace_ends_by_count_with_the_steps_of_each_packet() {
+    let serving = Serving::start();
+    let text = serving.client.get_text("/trace?count=3&seconds=60&subscriber=10.200.0.1").unwrap();
+    let packets: Vec<TracedPacket> = text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(packets.len(), 3);
+    let packet = &packets[0];
+    assert_eq!((packet.worker, &*packet.side, &*packet.outcome), (0, "access", "dropped"));
+    assert_eq!(packet.drop_reason.as_deref(), Some("frame-truncated"));
+    let steps: Vec<&str> = packet.steps.iter().map(|step| &*step.step).collect();
+    assert_eq!(steps, ["input", "key", "drop"]);
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ipnet::Ipv4Net;
 use weir_engine::{
     AccessMode, DropReason, Engine, EngineConfig, EngineCounters, FragmentLimits, MssClamp, Now,
-    Output, ResourceLimits, ShardConfig, Side, SideConfig,
+    Output, PacketTrace, ResourceLimits, ShardConfig, Side, SideConfig,
 };
 use weir_nat::{NatConfig, ShardId};
 use weir_wire::arp::Arp;
@@ -206,6 +206,15 @@ impl World {
         self.engine.receive(side, self.now, &mut frames, &mut self.pool, &mut self.out);
         assert!(frames.is_empty());
         self.collect()
+    }
+
+    /// Passes in one IP packet as [`packet`](Self::packet) does, and records its way.
+    pub fn traced(&mut self, side: Side, packet: &[u8]) -> (PacketTrace, Out) {
+        let frame = build::ethernet(self.macs[side as usize], gateway_mac(side), packet);
+        let mut frames = vec![VecFrame::new(&frame)];
+        let Self { engine, now, pool, out, .. } = self;
+        let trace = engine.receive_traced(side, *now, &mut frames, pool, out);
+        (trace.expect("there is a frame"), self.collect())
     }
 
     /// Passes in one IP packet, from the gateway of that side.

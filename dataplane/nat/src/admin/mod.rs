@@ -1,6 +1,7 @@
 //! Administration: listings, flushes and numbers for operators, in pieces between bursts.
 
 pub(crate) mod facet;
+pub(crate) mod flow_trace;
 pub(crate) mod flush;
 pub(crate) mod gauges;
 mod listings;

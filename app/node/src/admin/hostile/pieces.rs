@@ -6,7 +6,7 @@ use weir_admin::client::query_value;
 
 const METHODS: [&str; 8] = ["GET", "GET", "GET", "HEAD", "POST", "DELETE", "OPTIONS", "get"];
 
-const PATHS: [&str; 13] = [
+const PATHS: [&str; 14] = [
     "/status",
     "/shards",
     "/member",
@@ -15,6 +15,7 @@ const PATHS: [&str; 13] = [
     "/metrics",
     "/report",
     "/capture",
+    "/trace",
     "/subscriber/",
     "/subscribers",
     "/",
