@@ -7,11 +7,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use weir_config::Desired;
+use weir_config::{Desired, Diagnostic};
 use weir_controller::operate::{ApplyProgress, Comparison, Operator};
 use weir_etcd::Revision;
 
 use crate::etcd::{EtcdArgs, random, unix_ms};
+use crate::rules::LoadedPolicy;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -69,6 +70,7 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+    let desired = with_files(desired, &text, &file)?;
     let cluster = desired.cluster.name.clone();
     args.etcd.operate_on(Some(&cluster), async |operator| -> anyhow::Result<ExitCode> {
         let comparison = operator.compare(desired.clone()).await?;
@@ -84,6 +86,19 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
         print_leftover(&comparison)?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Returns the state as it goes to etcd: with what the files of its sets and static mappings have in
+/// itself, and rules that each node can compile.
+fn with_files(desired: Desired, text: &str, file: &str) -> anyhow::Result<Desired> {
+    let refused = |errors: Vec<Diagnostic>| {
+        errors.iter().for_each(|error| eprintln!("error: {error}"));
+        anyhow::anyhow!("{file} is not valid, so nothing was written")
+    };
+    let desired = desired.with_files(|path| std::fs::read_to_string(path)).map_err(refused)?;
+    let policy = LoadedPolicy::of_cluster(&desired, text, file).map_err(refused)?;
+    policy.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    Ok(desired)
 }
 
 fn print(text: &str) -> io::Result<()> {

@@ -9,12 +9,16 @@ use weir_config::{
 };
 use weir_node_core::TableMemory;
 
+use crate::rules::{LoadedPolicy, print_policy};
+
 /// Check configuration files: all errors and warnings at once, each with line and column.
 ///
 /// Says how much memory the tables of each worker will take, and how homes share public addresses
 /// and ports; of a cluster file which shards it makes and what the replicas' reserve lanes cost.
 /// The files of nodes are checked to fit their cluster file and each other, in whatever order they
 /// are given. Needs no root and touches no device.
+/// Reads the files of the sets and compiles the rules: rules that are never reached, what a packet
+/// costs at most, memory.
 ///
 ///   weir check /etc/weir/weir.toml
 ///   weir check cluster.toml node-1.toml node-2.toml node-3.toml
@@ -35,6 +39,8 @@ struct CheckedFile {
     name: String,
     text: String,
     parsed: Parsed<ConfigFile>,
+    /// The rules of a valid file that has some.
+    policy: Option<LoadedPolicy>,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -44,7 +50,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         match std::fs::read_to_string(file) {
             Ok(text) => {
                 let parsed = weir_config::parse_file(&text, &name);
-                inputs.push(CheckedFile { name, text, parsed });
+                inputs.push(CheckedFile { name, text, parsed, policy: None });
             }
             Err(error) => {
                 eprintln!("weir: {name}: {error}");
@@ -52,6 +58,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             }
         }
     }
+    inputs.iter_mut().for_each(compile_policy);
     let cluster = take_one_cluster(&mut inputs);
     if let Some((_, desired)) = &cluster {
         compare(desired, &mut inputs);
@@ -71,6 +78,20 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         _ => {}
     }
     if are_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Compiles the rules of a valid file. Their errors and warnings are the file's.
+fn compile_policy(input: &mut CheckedFile) {
+    let Ok((file, warnings)) = &mut input.parsed else { return };
+    match LoadedPolicy::of(file, &input.text, &input.name) {
+        Some(Ok(policy)) if !policy.settings.is_empty() => {
+            warnings.extend(policy.warnings());
+            warnings.sort_by_key(|found| (found.line, found.column));
+            input.policy = Some(policy);
+        }
+        Some(Err(errors)) => input.parsed = Err(errors),
+        Some(Ok(_)) | None => {}
+    }
 }
 
 fn is_member(input: &CheckedFile) -> bool {
@@ -141,6 +162,7 @@ fn report(input: &CheckedFile, access: Option<&Access>) {
     match &input.parsed {
         Ok((file, warnings)) => {
             let counts = print_file(file, access);
+            input.policy.iter().for_each(print_policy);
             let warnings = print("warning", warnings);
             println!("{name}: valid; {counts}, warnings: {warnings}");
         }

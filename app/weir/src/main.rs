@@ -59,6 +59,7 @@ enum Command {
     Status(status::Args),
     Shards(shards::Args),
     Routes(routes::Args),
+    Rules(rules::Args),
     Subscriber(subscriber::Args),
     Sessions(sessions::Args),
     Drops(drops::Args),
@@ -76,7 +77,6 @@ enum Command {
     Rebalance(rebalance::Args),
     Events(events::Args),
     Replay(replay::Args),
-    Rules(rules::Args),
     /// `weir run` is now `weir-node run`.
     #[command(hide = true)]
     Run(moved::Args),
@@ -97,6 +97,7 @@ fn main() -> ExitCode {
         Command::Status(args) => return status::run(&args),
         Command::Routes(args) => return routes::run(&args),
         Command::Reload(args) => return reload::run(&args),
+        Command::Rules(args) => return rules::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Subscriber(args) => subscriber::run(&args),
@@ -115,7 +116,6 @@ fn main() -> ExitCode {
         Command::Rebalance(args) => rebalance::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Replay(args) => replay::run(&args),
-        Command::Rules(args) => return rules::run(&args),
         Command::Run(args) => return moved::run(moved::RUN, &args),
         Command::Guard(args) => return moved::run(moved::GUARD, &args),
         Command::Traffic(args) => return moved::run(moved::TRAFFIC, &args),
@@ -163,6 +163,13 @@ mod tests {
         for command in Arguments::command().get_subcommands_mut() {
             let help = command.render_long_help().to_string();
             assert!(help.contains(&format!("weir {}", command.get_name())), "{help}");
+            if command.get_name() == "rules" {
+                for command in command.get_subcommands_mut().filter(|it| it.get_name() != "help") {
+                    let help = command.render_long_help().to_string();
+                    let example = format!("  weir rules {} ", command.get_name());
+                    assert!(help.contains(&example), "{help}");
+                }
+            }
         }
     }
 
@@ -199,6 +206,11 @@ mod tests {
             "routes --config /etc/weir/weir.toml --bird /run/bird.ctl --access-protocol one",
             "shards --cluster north --etcd http://10.0.0.1:2379",
             "shards --watch --json --config /etc/weir/weir.toml",
+            "rules test -c w.toml home 10.200.1.5 udp 40000 198.51.100.7:53",
+            "rules test -c w.toml --json internet 10.200.1.5 icmp 198.51.100.7",
+            "rules test --config w.toml --table cases.txt",
+            "rules show -c w.toml --json",
+            "rules diff old.toml new.toml --json",
             "subscriber show 10.200.0.1",
             "subscriber flush 10.200.0.1",
             "sessions --subscriber 10.200.0.1 --public 203.0.113.1:4000 --remote 1.1.1.1:53 --limit 5",
@@ -248,6 +260,12 @@ mod tests {
             "sessions --state new",
             "sessions --limit 0",
             "routes --config /etc/weir/weir.toml --socket /run/weir/n1.sock",
+            "rules",
+            "rules show",
+            "rules test -c w.toml",
+            "rules test -c w.toml home 10.200.1.5",
+            "rules test -c w.toml --table cases.txt home 10.200.1.5 icmp 198.51.100.7",
+            "rules diff old.toml",
             "key",
             "drain",
             "fence a/b",

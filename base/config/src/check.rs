@@ -80,10 +80,6 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     let of_shards = file.shards.iter().flat_map(|shard| &shard.public);
     let nets = of_shards.chain(file.pools.iter().flat_map(|pool| &pool.public));
     public_settings(&file.public, &file.access, &file.nat, nets, findings);
-    if findings.is_given("public.static_file") {
-        let message = "a cluster has its static mappings in its own file";
-        findings.error("public.static_file", message, "write them as public.static = [...]");
-    }
     commit::check(file, findings);
     balance::check(file, findings);
     if file.cluster.replicas == 0 && findings.is_good("cluster.replicas") {

@@ -373,7 +373,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("public", "static", Form("list of strings", "`\"SUBSCRIBER tcp|udp INSIDE:PORT PUBLIC:PORT\"` or `\"SUBSCRIBER all INSIDE PUBLIC\"`; with `access.gre_key = \"subscriber\"` the subscriber as `ADDRESS,KEY`"), "", Absent("none"),
         "Static mappings: port forwards, and with `all` a public address for one inside host, port by port. Remotes may begin flows to them, unless a rule refuses that; what the host sends from such an endpoint has its public endpoint. The block of a forwarded port is given to no home; one that a home holds is waited for."),
     key("public", "static_file", Form("string", "an absolute path"), "", Absent("none"),
-        "File with further static mappings, one on each line as above, at most 1,000,000; `#` begins a comment. A file that is missing or has a wrong line is refused as a whole. Not in a cluster file."),
+        "File with further static mappings, one on each line as above, at most 1,000,000; `#` begins a comment. A file that is missing or has a wrong line is refused as a whole. In a cluster the file is read by `weir apply`."),
     key("public", "drain", PREFIX_LIST, "", Absent("none"),
         "Prefixes of public addresses on which no mapping begins. Live flows go on. A home is paired with another address when it needs its next block."),
     key("public", "quarantine", PREFIX_LIST, "", Absent("none"),

@@ -8,6 +8,7 @@ use ipnet::Ipv4Net;
 use crate::Diagnostic;
 use crate::check::public::PublicContext;
 use crate::desired::Desired;
+use crate::desired::json::BYTES_MAX;
 use crate::policy_types::PolicySettings;
 use crate::public_types::PublicSettings;
 use crate::set_file::load_sets;
@@ -35,7 +36,7 @@ impl Desired {
     /// As [`Config::with_files`].
     ///
     /// # Errors
-    /// All errors in the files.
+    /// All errors in the files, or that etcd has no room for what they have.
     pub fn with_files(
         mut self,
         read: impl FnMut(&Path) -> io::Result<String>,
@@ -43,6 +44,17 @@ impl Desired {
         let public = self.shards.iter().flat_map(|shard| &shard.public);
         let settings = (&self.policy, &self.public);
         (self.policy, self.public) = filled(settings, &self.access, public, read)?;
+        let bytes = self.to_json().len();
+        if bytes > BYTES_MAX {
+            return Err(vec![Diagnostic {
+                file: "etcd".to_owned(),
+                line: 1,
+                column: 1,
+                key: "set".to_owned(),
+                message: format!("the cluster takes {bytes} bytes, at most {BYTES_MAX} fit"),
+                fix: "use fewer, larger prefixes in the files of the sets".to_owned(),
+            }]);
+        }
         Ok(self)
     }
 }

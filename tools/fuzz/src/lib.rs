@@ -19,6 +19,7 @@ mod icmp;
 mod ipv4;
 mod layers;
 mod map;
+mod policy;
 mod replica;
 mod tcp;
 mod udp;

@@ -98,11 +98,24 @@ fn cluster_stores_them_and_states_what_a_change_does() {
     let back = difference(&new, &old);
     assert_eq!(back.iter().filter(|it| it.effect == Effect::EndsStatic).count(), 2);
     assert!(difference(&new, &new).is_empty());
-    let text = "[cluster]\nname = \"edge\"\nreplicas = 1\n[access]\nsubscribers = [\"10.200.0.0/16\"]\n\
-                [[shard]]\nid = 1\nendpoint = \"10.101.0.1\"\npublic = [\"203.0.113.0/28\"]\n\
-                [public]\nstatic_file = \"/etc/weir/static.txt\"\n";
-    let refused = parse_cluster(text, "t.toml").unwrap_err();
-    assert!(refused[0].fix.contains("public.static"), "{refused:?}");
+    let named =
+        cluster("[public]\nstatic_file = \"/s.txt\"\n[[set]]\nname = \"a\"\nfile = \"/a.txt\"\n");
+    let read = |path: &std::path::Path| match path.to_str() {
+        Some("/s.txt") => Ok("10.200.1.5 tcp 192.168.1.20:443 203.0.113.1:8443\n".to_owned()),
+        _ => Ok("192.0.2.0/24\n".repeat(3)),
+    };
+    let filled = named.clone().with_files(read).unwrap();
+    assert_eq!(filled.public.statics.len(), 1);
+    assert!(!filled.to_json().contains(".txt"), "what nodes read names no file");
+    assert_eq!(Desired::from_json(&filled.to_json()).unwrap(), filled);
+    let large = |_: &std::path::Path| {
+        Ok((0..200_000_u32)
+            .map(|n| format!("10.{}.{}.{}/32\n", n >> 16, n >> 8 & 255, n & 255))
+            .collect())
+    };
+    let refused =
+        cluster("[[set]]\nname = \"a\"\nfile = \"/a.txt\"\n").with_files(large).unwrap_err();
+    assert!(refused[0].message.contains("at most 1400000 fit"), "{refused:?}");
 }
 
 fn load(text: io::Result<String>) -> Result<usize, Vec<String>> {

@@ -43,6 +43,7 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
         "base/config/tests/config/member_file.rs",
         "a_node_that_conflicts_with_its_cluster_is_refused",
     ),
+    ("base/config/tests/config/policy.rs", "wrong_policies_are_refused_with_place_and_fix"),
     ("base/config/tests/config/shard_errors.rs", "shards"),
     ("base/config/tests/config/value_errors.rs", "values"),
     ("cluster/controller/tests/controller/hostile/values.rs", "json"),

@@ -1,0 +1,72 @@
+//! `weir rules`: what the rules of a file decide, without a node.
+
+mod case;
+mod diff;
+mod import;
+mod policy_file;
+mod show;
+mod test;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+pub(crate) use policy_file::{LoadedPolicy, print_policy};
+
+/// Exit code when a file or a question is wrong.
+const EXIT_ERROR: u8 = 2;
+
+/// Ask the rules of a configuration file, show them, compare two files, translate other rules.
+///
+/// Reads the file of a single node or of a cluster and the files of its sets, as `weir check` does.
+/// Needs no node and no root.
+///
+///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
+///   weir rules test -c /etc/weir/weir.toml --table cases.txt
+///   weir rules show -c /etc/weir/weir.toml
+///   weir rules diff /etc/weir/weir.toml new.toml
+///   weir rules import --home-interface lan0 --internet-interface wan0 nft.json > rules.toml
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    question: RulesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RulesCommand {
+    Test(test::Args),
+    Show(show::Args),
+    Diff(diff::Args),
+    Import(import::Args),
+}
+
+/// The file whose rules are asked.
+#[derive(Debug, clap::Args)]
+struct PolicySource {
+    /// The file of a single node or of a cluster.
+    #[arg(short = 'c', long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let done = match &args.question {
+        RulesCommand::Test(args) => test::run(args),
+        RulesCommand::Show(args) => show::run(args),
+        RulesCommand::Diff(args) => diff::run(args),
+        RulesCommand::Import(args) => return import::run(args),
+    };
+    done.unwrap_or_else(|error| {
+        if crate::is_closed_pipe(&error) {
+            return ExitCode::SUCCESS;
+        }
+        crate::print_error(&format!("{error:#}"));
+        ExitCode::from(EXIT_ERROR)
+    })
+}
+
+fn stdout() -> io::BufWriter<io::StdoutLock<'static>> {
+    io::BufWriter::new(io::stdout().lock())
+}

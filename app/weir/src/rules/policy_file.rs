@@ -1,0 +1,180 @@
+//! The rules of a configuration file, with the files of its sets, compiled.
+
+use std::path::Path;
+
+use anyhow::bail;
+use ipnet::Ipv4Net;
+use weir_config::{
+    Access, ConfigFile, Desired, Diagnostic, FilteringSetting, LoadedSet, NatSettings, PolicyLines,
+    PolicySettings, load_sets,
+};
+use weir_policy::{CompiledPolicy, PolicySubject, compile, warnings};
+
+/// A policy that has been compiled.
+#[derive(Debug)]
+pub(crate) struct LoadedPolicy {
+    pub(crate) settings: PolicySettings,
+    pub(crate) sets: Vec<LoadedSet>,
+    pub(crate) compiled: CompiledPolicy,
+    /// Name of the configuration file.
+    pub(crate) file: String,
+    lines: PolicyLines,
+    pub(crate) filtering: FilteringSetting,
+    /// The prefixes of homes.
+    pub(crate) homes: Vec<Ipv4Net>,
+}
+
+impl LoadedPolicy {
+    /// Loads the sets of a valid file, and compiles its rules. `None` for the file of a cluster's
+    /// node, which has no rules.
+    ///
+    /// # Errors
+    /// All errors in the files of the sets; else why the rules cannot be compiled.
+    pub(crate) fn of(
+        config: &ConfigFile,
+        text: &str,
+        file: &str,
+    ) -> Option<Result<Self, Vec<Diagnostic>>> {
+        let (settings, nat, access) = match config {
+            ConfigFile::Single(config) => (&config.policy, &config.nat, &config.access),
+            ConfigFile::Cluster(desired) => return Some(Self::of_cluster(desired, text, file)),
+            ConfigFile::Member(_) => return None,
+        };
+        Some(Self::new(settings, nat, access, text, file))
+    }
+
+    /// Does the same for a cluster file.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(crate) fn of_cluster(
+        desired: &Desired,
+        text: &str,
+        file: &str,
+    ) -> Result<Self, Vec<Diagnostic>> {
+        Self::new(&desired.policy, &desired.nat, &desired.access, text, file)
+    }
+
+    fn new(
+        settings: &PolicySettings,
+        nat: &NatSettings,
+        access: &Access,
+        text: &str,
+        file: &str,
+    ) -> Result<Self, Vec<Diagnostic>> {
+        let lines = PolicyLines::of(text);
+        Self::compile(settings, &lines, file).map(|(sets, compiled)| Self {
+            settings: settings.clone(),
+            sets,
+            compiled,
+            file: file.to_owned(),
+            lines,
+            filtering: nat.filtering,
+            homes: access.subscribers.clone(),
+        })
+    }
+
+    fn compile(
+        settings: &PolicySettings,
+        lines: &PolicyLines,
+        file: &str,
+    ) -> Result<(Vec<LoadedSet>, CompiledPolicy), Vec<Diagnostic>> {
+        let sets = load_sets(settings, |path| std::fs::read_to_string(path))?;
+        let compiled = compile(settings, &sets).map_err(|error| {
+            let rule = error.rule();
+            let line = lines.rule(rule).unwrap_or(1);
+            vec![diagnostic(file, line, format!("rule {rule}"), error.to_string())]
+        })?;
+        Ok((sets, compiled))
+    }
+
+    /// Reads a file and all that belongs to its rules. Errors go to stderr, each on a line.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is not valid, or belongs to a node of a cluster.
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let file = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|error| anyhow::anyhow!("{file}: {error}"))?;
+        let errors = match weir_config::parse_file(&text, &file) {
+            Ok((config, _)) => match Self::of(&config, &text, &file) {
+                Some(Ok(policy)) => return Ok(policy),
+                Some(Err(errors)) => errors,
+                None => {
+                    bail!("{file} is the file of a cluster's node: rules are in the cluster file")
+                }
+            },
+            Err(errors) => errors,
+        };
+        errors.iter().for_each(|error| eprintln!("error: {error}"));
+        bail!("{file} is not valid")
+    }
+
+    /// Returns the warnings about sets and rules, with their lines.
+    pub(crate) fn warnings(&self) -> Vec<Diagnostic> {
+        let found = warnings(&self.settings, &self.sets, &self.compiled);
+        found
+            .into_iter()
+            .map(|warning| {
+                let (line, key) = match &warning.subject {
+                    PolicySubject::Set(name) => (self.lines.set(name), format!("set {name}")),
+                    PolicySubject::Rule(name) => (self.lines.rule(name), format!("rule {name}")),
+                };
+                diagnostic(&self.file, line.unwrap_or(1), key, warning.message)
+            })
+            .collect()
+    }
+
+    /// Returns the name of a rule.
+    pub(crate) fn name(&self, rule: u32) -> &str {
+        self.compiled.name(rule)
+    }
+
+    /// Returns the line on which a rule begins, from 1.
+    pub(crate) fn line(&self, rule: u32) -> usize {
+        self.lines.rule(self.name(rule)).unwrap_or(1)
+    }
+
+    /// Returns the word of `nat.filtering`.
+    pub(crate) fn filtering_name(&self) -> &'static str {
+        match self.filtering {
+            FilteringSetting::AddressAndPortDependent => "address-and-port-dependent",
+            FilteringSetting::AddressDependent => "address-dependent",
+            FilteringSetting::EndpointIndependent => "endpoint-independent",
+        }
+    }
+
+    /// Returns what a question costs at most, as a sentence.
+    pub(crate) fn bound(&self) -> String {
+        let bound = self.compiled.rules.bound();
+        format!(
+            "at most {} comparisons and {} steps for any packet that begins a flow",
+            bound.comparisons, bound.steps
+        )
+    }
+
+    /// Returns the memory that each worker shares, as a part of a sentence.
+    pub(crate) fn memory(&self) -> String {
+        let bytes = self.compiled.rules.bytes();
+        match bytes {
+            0..1_000 => format!("{bytes} B"),
+            1_000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+            _ => format!("{:.1} MB", bytes as f64 / 1e6),
+        }
+    }
+}
+
+fn diagnostic(file: &str, line: usize, key: String, message: String) -> Diagnostic {
+    Diagnostic { file: file.to_owned(), line, column: 1, key, message, fix: String::new() }
+}
+
+/// Prints the figures of a policy that has rules, for `weir check`.
+pub(crate) fn print_policy(policy: &LoadedPolicy) {
+    let filters: usize = policy.compiled.filters_by_rule().iter().sum();
+    println!(
+        "rules: {}, with {filters} filters; {}; memory: {}",
+        policy.settings.rules.len(),
+        policy.bound(),
+        policy.memory()
+    );
+}

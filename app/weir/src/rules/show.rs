@@ -1,0 +1,153 @@
+//! `weir rules show`: the rules in their order, with the sets and groups that they name.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use weir_config::{RuleSettings, SetSource};
+
+use super::policy_file::LoadedPolicy;
+use super::{PolicySource, stdout};
+use crate::table::{Align, Table};
+
+/// Most elements of a list that a row shows.
+const SHOWN_MAX: usize = 4;
+
+/// Show the rules in their order, with what they take.
+///
+/// A rule has a filter for each combination of its subscribers, remotes and ports, after adjacent
+/// prefixes are merged. The bound is what the packet costs that meets most filters.
+///
+///   weir rules show -c /etc/weir/weir.toml
+///   weir rules show -c cluster.toml --json
+///
+/// Exit codes: 0 shown, 2 an error.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: PolicySource,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let policy = LoadedPolicy::read(&args.source.config)?;
+    let mut out = stdout();
+    match args.json {
+        true => writeln!(out, "{}", serde_json::to_string_pretty(&object(&policy)?)?)?,
+        false => print(&policy, &mut out)?,
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut rules = Table::new(&[
+        ("line", Align::Right),
+        ("rule", Align::Left),
+        ("action", Align::Left),
+        ("filters", Align::Right),
+        ("fits", Align::Left),
+    ]);
+    let filters = policy.compiled.filters_by_rule();
+    for ((number, rule), filters) in (0..).zip(&policy.settings.rules).zip(filters) {
+        let keys = keys(rule)?;
+        let action = keys["action"].as_str().unwrap_or_default().to_owned();
+        let line = policy.line(number).to_string();
+        rules.row(vec![line, rule.name.clone(), action, filters.to_string(), conditions(&keys)]);
+    }
+    rules.print(out)?;
+    if !policy.sets.is_empty() {
+        writeln!(out)?;
+        let mut sets =
+            Table::new(&[("set", Align::Left), ("entries", Align::Right), ("from", Align::Left)]);
+        for set in &policy.sets {
+            sets.row(vec![set.name.clone(), set.entries().to_string(), source(policy, &set.name)]);
+        }
+        sets.print(out)?;
+    }
+    if !policy.settings.groups.is_empty() {
+        writeln!(out)?;
+        let mut groups = Table::new(&[("group", Align::Left), ("homes", Align::Left)]);
+        for group in &policy.settings.groups {
+            let nets: Vec<Value> = group.subscribers.iter().map(|net| json!(net)).collect();
+            groups.row(vec![group.name.clone(), words(&nets)]);
+        }
+        groups.print(out)?;
+    }
+    writeln!(out, "\n{}; memory: {}", policy.bound(), policy.memory())?;
+    Ok(())
+}
+
+/// Returns a rule with the keys that the file has.
+fn keys(rule: &RuleSettings) -> anyhow::Result<serde_json::Map<String, Value>> {
+    Ok(serde_json::from_value(serde_json::to_value(rule)?)?)
+}
+
+/// Returns what a rule fits as words of the file.
+fn conditions(keys: &serde_json::Map<String, Value>) -> String {
+    let conditions = keys.iter().filter(|(key, _)| !["name", "action"].contains(&key.as_str()));
+    let words: Vec<String> = conditions
+        .map(|(key, value)| match value {
+            Value::Array(list) => format!("{key} {}", words(list)),
+            value => format!("{key} {}", word(value)),
+        })
+        .collect();
+    if words.is_empty() { "all flows of homes".to_owned() } else { words.join(", ") }
+}
+
+fn words(list: &[Value]) -> String {
+    let shown = list.iter().take(SHOWN_MAX).map(word).collect::<Vec<_>>().join(" ");
+    match list.len().saturating_sub(SHOWN_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn source(policy: &LoadedPolicy, set: &str) -> String {
+    let set = policy.settings.sets.iter().find(|it| it.name == set);
+    match set.map(|set| &set.source) {
+        Some(SetSource::File(path)) => path.display().to_string(),
+        _ => policy.file.clone(),
+    }
+}
+
+fn object(policy: &LoadedPolicy) -> anyhow::Result<Value> {
+    let filters = policy.compiled.filters_by_rule();
+    let mut rules = Vec::new();
+    for ((number, rule), filters) in (0..).zip(&policy.settings.rules).zip(filters) {
+        let mut keys = keys(rule)?;
+        keys.insert("line".to_owned(), json!(policy.line(number)));
+        keys.insert("filters".to_owned(), json!(filters));
+        rules.push(Value::Object(keys));
+    }
+    let sets: Vec<Value> = policy
+        .sets
+        .iter()
+        .map(|set| {
+            json!({
+                "name": set.name,
+                "entries": set.entries(),
+                "ipv6": set.ipv6.len(),
+                "sha256": set.content().sha256.to_string(),
+                "from": source(policy, &set.name),
+            })
+        })
+        .collect();
+    let bound = policy.compiled.rules.bound();
+    Ok(json!({
+        "file": policy.file,
+        "rules": rules,
+        "sets": sets,
+        "groups": policy.settings.groups,
+        "comparisons_max": bound.comparisons,
+        "steps_max": bound.steps,
+        "bytes": policy.compiled.rules.bytes(),
+    }))
+}

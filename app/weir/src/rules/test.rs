@@ -1,0 +1,168 @@
+//! `weir rules test`: the rule that decides on a flow; or a table of flows with their verdicts.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use serde_json::json;
+use weir_config::FilteringSetting;
+use weir_policy::{FlowQuestion, RuleExplanation, RuleVerdict};
+use weir_rules::FlowOrigin;
+
+use super::case::{self, Failure};
+use super::policy_file::LoadedPolicy;
+use super::{PolicySource, stdout};
+
+/// Tell which rule decides on a flow, and which others fit it.
+///
+/// The flow is written as
+///
+///   FROM SUBSCRIBER tcp|udp INSIDE_PORT REMOTE:PORT
+///   FROM SUBSCRIBER icmp REMOTE
+///
+/// FROM is home or internet: the side that begins it. SUBSCRIBER is the home: the outer address of
+/// its tunnel, with plain access its own. With --table each line of a file is such a flow, followed
+/// by the verdict that is expected (accept, drop, reject, or filtering where no rule fits a packet
+/// from the internet) and perhaps the rule (- for none); # begins a comment.
+///
+///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
+///   weir rules test -c cluster.toml internet 10.200.1.5 icmp 198.51.100.7
+///   weir rules test -c cluster.toml --table cases.txt
+///
+/// Exit codes: 0 accepted, or all lines are as expected; 1 refused, or some are not; 2 an error.
+/// A packet from the internet that no rule fits counts as accepted with endpoint-independent
+/// filtering only.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Args {
+    #[command(flatten)]
+    source: PolicySource,
+    /// The flow.
+    #[arg(value_name = "FLOW", num_args = 4..=5, required_unless_present = "table")]
+    flow: Vec<String>,
+    /// A file of flows with the expected verdicts.
+    #[arg(long, value_name = "FILE", conflicts_with = "flow")]
+    table: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let policy = LoadedPolicy::read(&args.source.config)?;
+    match &args.table {
+        Some(table) => run_table(&policy, table, args.json),
+        None => run_flow(&policy, &args.flow, args.json),
+    }
+}
+
+fn run_flow(policy: &LoadedPolicy, words: &[String], is_json: bool) -> anyhow::Result<ExitCode> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let flow = FlowQuestion::from_words(&words).map_err(|error| anyhow!("{error}"))?;
+    let question = policy.compiled.question(&flow);
+    let explained = policy.compiled.explain(&question);
+    let verdict = verdict(&flow, &explained);
+    let group = policy.compiled.group_name(question.group);
+    match is_json {
+        true => print_json(policy, &flow, verdict, group, &explained)?,
+        false => print(policy, &flow, verdict, group, &explained)?,
+    }
+    let is_accepted = match verdict {
+        RuleVerdict::Accept => true,
+        RuleVerdict::Filtering => policy.filtering == FilteringSetting::EndpointIndependent,
+        RuleVerdict::Drop | RuleVerdict::Reject => false,
+    };
+    Ok(if is_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn verdict(flow: &FlowQuestion, explained: &RuleExplanation) -> RuleVerdict {
+    RuleVerdict::of(flow.from, explained.deciding.map(|rule| rule.action))
+}
+
+fn print(
+    policy: &LoadedPolicy,
+    flow: &FlowQuestion,
+    verdict: RuleVerdict,
+    group: Option<&str>,
+    explained: &RuleExplanation,
+) -> anyhow::Result<()> {
+    let mut out = stdout();
+    let why = match (explained.deciding, flow.from) {
+        (Some(deciding), _) => {
+            let (rule, line) = (deciding.rule, policy.line(deciding.rule));
+            format!("rule {} ({}:{line})", policy.name(rule), policy.file)
+        }
+        (None, FlowOrigin::Home) => "no rule fits, and flows from homes are accepted".to_owned(),
+        (None, FlowOrigin::Internet) => {
+            let filtering = policy.filtering_name();
+            format!("no rule fits, and nat.filtering = \"{filtering}\" decides")
+        }
+    };
+    writeln!(out, "{}: {why}", verdict.name())?;
+    if let Some(group) = group {
+        writeln!(out, "group of the home: {group}")?;
+    }
+    for rule in explained.candidates.iter().skip(1) {
+        let action = RuleVerdict::of(flow.from, Some(policy.compiled.action(*rule))).name();
+        let (name, line) = (policy.name(*rule), policy.line(*rule));
+        writeln!(out, "would decide without those before it: {name} ({action}, line {line})")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn print_json(
+    policy: &LoadedPolicy,
+    flow: &FlowQuestion,
+    verdict: RuleVerdict,
+    group: Option<&str>,
+    explained: &RuleExplanation,
+) -> anyhow::Result<()> {
+    let candidate = |rule: &u32| {
+        let action = RuleVerdict::of(flow.from, Some(policy.compiled.action(*rule))).name();
+        json!({ "rule": policy.name(*rule), "action": action, "line": policy.line(*rule) })
+    };
+    let candidates: Vec<_> = explained.candidates.iter().map(candidate).collect();
+    let answer = json!({
+        "flow": flow.to_string(),
+        "group": group,
+        "verdict": verdict.name(),
+        "rule": explained.deciding.map(|it| policy.name(it.rule)),
+        "file": policy.file,
+        "line": explained.deciding.map(|it| policy.line(it.rule)),
+        "filtering": (verdict == RuleVerdict::Filtering).then(|| policy.filtering_name()),
+        "candidates": candidates,
+    });
+    let mut out = stdout();
+    writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+    Ok(out.flush()?)
+}
+
+fn run_table(policy: &LoadedPolicy, table: &PathBuf, is_json: bool) -> anyhow::Result<ExitCode> {
+    let file = table.display().to_string();
+    let text = std::fs::read_to_string(table).map_err(|error| anyhow!("{file}: {error}"))?;
+    let cases = match case::parse(&text) {
+        Ok(cases) => cases,
+        Err(errors) => {
+            errors.iter().for_each(|error| eprintln!("error: {file}:{error}"));
+            bail!("{file} is not valid: wrong lines: {}", errors.len());
+        }
+    };
+    if cases.is_empty() {
+        bail!("{file} has no flows");
+    }
+    let failures: Vec<Failure> = cases.iter().filter_map(|it| case::check(policy, it)).collect();
+    let mut out = stdout();
+    if is_json {
+        let failed: Vec<_> = failures.iter().map(Failure::json).collect();
+        let answer = json!({ "flows": cases.len(), "failed": failed });
+        writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
+    } else {
+        for failure in &failures {
+            writeln!(out, "{file}:{failure}")?;
+        }
+        writeln!(out, "flows: {}, failed: {}", cases.len(), failures.len())?;
+    }
+    out.flush()?;
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,230 @@
+//! Tests `weir rules`, and what `weir check` says of rules, as processes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+const NODE_FILE: &str = r#"[[worker]]
+core = 0
+access = { device = "net_null0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }
+internet = { device = "net_null1", address = "10.2.0.1/24", gateway = "10.2.0.2" }
+
+[access]
+subscribers = ["10.200.0.0/16"]
+
+[[shard]]
+id = 7
+endpoint = "10.100.0.1"
+public = ["203.0.113.0/28"]
+
+[[set]]
+name = "blocked"
+file = "SET"
+
+[[group]]
+name = "business"
+subscribers = ["10.200.16.0/20"]
+
+[[rule]]
+name = "no-smtp"
+protocol = "tcp"
+remote_port = [25, "465-587"]
+action = "reject"
+
+[[rule]]
+name = "court-orders"
+from = "any"
+remote = "@blocked"
+action = "drop"
+"#;
+
+/// A folder with `node.toml` and the file of its set.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = Self(tempfile::tempdir().unwrap());
+        folder.write("set.txt", "# of 2026\n192.0.2.0/24\n198.51.100.7\n");
+        folder.write("node.toml", &folder.node_file());
+        folder
+    }
+
+    fn node_file(&self) -> String {
+        NODE_FILE.replace("SET", self.path("set.txt").to_str().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Runs the command in the folder. Returns the exit code and what it wrote.
+    fn run(&self, words: &str) -> (Option<i32>, String, String) {
+        let mut command = Command::new(WEIR);
+        let output = command.current_dir(self.0.path()).args(words.split(' ')).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn deciding_rule_is_named_with_its_line_and_the_other_candidates() {
+    let folder = Folder::new();
+    let test = |flow: &str| folder.run(&format!("rules test -c node.toml {flow}"));
+    let (code, out, _) = test("home 10.200.1.5 tcp 40000 192.0.2.7:25");
+    assert_eq!(code, Some(1));
+    assert_eq!(
+        out,
+        "reject: rule no-smtp (node.toml:22)\n\
+         would decide without those before it: court-orders (drop, line 28)\n"
+    );
+    let (code, out, _) = test("home 10.200.16.1 udp 40000 1.1.1.1:53");
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with("accept: no rule fits, and flows from homes are accepted\n"), "{out}");
+    assert!(out.contains("group of the home: business\n"), "{out}");
+    let (code, out, _) = test("internet 10.200.1.5 icmp 1.1.1.1");
+    assert_eq!(code, Some(1));
+    let expected = "filtering: no rule fits, and nat.filtering = \"address-and-port-dependent\"";
+    assert!(out.starts_with(expected), "{out}");
+    let (code, out, _) = test("--json internet 10.200.1.5 icmp 192.0.2.1");
+    assert_eq!(code, Some(1));
+    let answer = json(&out);
+    assert_eq!(
+        (&answer["verdict"], &answer["rule"], &answer["line"]),
+        (&"drop".into(), &"court-orders".into(), &28.into())
+    );
+    let (code, out, error) = test("home 10.200.1.5 tcp 40000 192.0.2.7");
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(error.contains("\"192.0.2.7\" is no remote: write it as 198.51.100.7:53"), "{error}");
+}
+
+#[test]
+fn table_of_expected_verdicts_fails_with_the_lines_that_differ() {
+    let folder = Folder::new();
+    folder.write(
+        "cases.txt",
+        "# mail\nhome 10.200.1.5 tcp 40000 1.1.1.1:25 reject no-smtp\n\
+         home 10.200.1.5 tcp 40000 1.1.1.1:443 accept -\n\
+         internet 10.200.1.5 icmp 192.0.2.1 drop\ninternet 10.200.1.5 icmp 1.1.1.1 filtering\n",
+    );
+    let run = || folder.run("rules test -c node.toml --table cases.txt");
+    assert_eq!(run(), (Some(0), "flows: 4, failed: 0\n".to_owned(), String::new()));
+    folder.write("set.txt", "192.0.3.0/24\n");
+    let (code, out, _) = run();
+    assert_eq!(code, Some(1));
+    assert_eq!(
+        out,
+        "cases.txt:4: internet 10.200.1.5 icmp 192.0.2.1: expected drop, found filtering by no rule\n\
+         flows: 4, failed: 1\n"
+    );
+    let (code, out, _) = folder.run("rules test --json -c node.toml --table cases.txt");
+    assert_eq!((code, &json(&out)["failed"][0]["line"]), (Some(1), &4.into()));
+    folder.write("cases.txt", "home 10.200.1.5 icmp 1.1.1.1 allow\n");
+    let (code, _, error) = run();
+    assert_eq!(code, Some(2));
+    assert!(error.contains("cases.txt:1: \"allow\" is no verdict"), "{error}");
+}
+
+#[test]
+fn rules_are_shown_with_their_filters_sets_and_bound() {
+    let folder = Folder::new();
+    let (code, out, _) = folder.run("rules show -c node.toml");
+    assert_eq!(code, Some(0));
+    for line in [
+        "  22  no-smtp       reject        2  protocol tcp, remote_port 25 465-587",
+        "  28  court-orders  drop          2  from any, remote @blocked",
+        "business  10.200.16.0/20",
+    ] {
+        assert!(out.lines().any(|it| it == line), "{line}\n{out}");
+    }
+    assert!(out.lines().any(|it| it.starts_with("blocked        2  /")), "{out}");
+    assert!(out.contains("at most 2 comparisons and "), "{out}");
+    let answer = json(&folder.run("rules show -c node.toml --json").1);
+    assert_eq!(
+        (&answer["rules"][1]["filters"], &answer["sets"][0]["entries"]),
+        (&2.into(), &2.into())
+    );
+    assert_eq!(answer["comparisons_max"], 2);
+}
+
+#[test]
+fn difference_of_two_files_has_their_changes_and_flows_decided_otherwise() {
+    let folder = Folder::new();
+    let (code, out, _) = folder.run("rules diff node.toml node.toml");
+    assert_eq!(code, Some(0));
+    assert!(out.ends_with("decided otherwise: 0\n"), "{out}");
+    folder.write("other.txt", "192.0.2.0/24\n");
+    let new = folder.node_file().replace("set.txt", "other.txt").replace("[25, \"", "[\"");
+    folder.write("new.toml", &new);
+    let (code, out, _) = folder.run("rules diff node.toml new.toml");
+    assert_eq!(code, Some(1));
+    for line in [
+        "set blocked: 1 entry removed (198.51.100.7/32)",
+        "rule no-smtp: remote_port: 25 removed",
+        "drop by court-orders -> accept without a rule:",
+        "reject by no-smtp -> accept without a rule:",
+    ] {
+        assert!(out.lines().any(|it| it == line), "{line}\n{out}");
+    }
+    let (code, out, _) = folder.run("rules diff node.toml new.toml --json");
+    assert_eq!(code, Some(1));
+    assert_eq!(json(&out)["changes"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn check_compiles_the_rules_and_warns_of_them() {
+    let folder = Folder::new();
+    let (code, out, _) = folder.run("check node.toml");
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("rules: 2, with 4 filters; at most 2 comparisons and "), "{out}");
+    let late = "[[rule]]\nname = \"late\"\nremote = \"192.0.2.9\"\naction = \"accept\"\n";
+    folder.write("late.toml", &(folder.node_file() + late));
+    let (code, out, _) = folder.run("check late.toml");
+    assert_eq!(code, Some(0), "{out}");
+    let warning = "warning: late.toml:33:1: rule late: never reached: court-orders before it fits";
+    assert!(out.contains(warning), "{out}");
+}
+
+#[test]
+fn wrong_and_missing_set_files_are_refused_with_file_and_line() {
+    let folder = Folder::new();
+    folder.write("set.txt", "192.0.2.0/24\nnonsense\n192.0.2.1/24\n");
+    for command in ["check node.toml", "rules show -c node.toml", "rules diff node.toml node.toml"]
+    {
+        let (code, out, error) = folder.run(command);
+        assert!(code == Some(1) || code == Some(2), "{code:?}");
+        let all = out + &error;
+        assert!(all.contains("set.txt:2:1: set blocked: \"nonsense\" is not an address"), "{all}");
+        assert!(all.contains("set.txt:3:1: set blocked: 192.0.2.1/24 has host bits"), "{all}");
+    }
+    fs::remove_file(folder.path("set.txt")).unwrap();
+    let (code, out, _) = folder.run("check node.toml");
+    assert_eq!(code, Some(1));
+    assert!(out.contains("set.txt:1:1: set blocked: cannot be read: No such file"), "{out}");
+}
+
+#[test]
+fn apply_refuses_rules_that_nodes_could_not_take() {
+    let folder = Folder::new();
+    let cluster = folder.node_file().replace("[access]", "[cluster]\nname = \"north\"\n[access]");
+    let shard = cluster.find("[cluster]").unwrap();
+    folder.write("cluster.toml", &cluster[shard..]);
+    let apply = || folder.run("apply cluster.toml --dry-run --etcd http://127.0.0.1:9");
+    let (code, out, error) = apply();
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(error.contains("set blocked has a file, and this version of weir cannot"), "{error}");
+    folder.write("set.txt", "nonsense\n");
+    let (code, _, error) = apply();
+    assert_eq!(code, Some(1));
+    assert!(error.contains("set.txt:1:1: set blocked: \"nonsense\""), "{error}");
+    assert!(error.contains("so nothing was written"), "{error}");
+}

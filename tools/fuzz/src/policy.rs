@@ -1,0 +1,139 @@
+use bolero::{TypeGenerator, check};
+use weir_config::{ConfigFile, load_sets, parse_set};
+use weir_policy::{FlowQuestion, compare, compile, warnings};
+use weir_rules::FlowOrigin;
+
+/// Any text is a set, whose entries are read back equal, or is refused with lines that exist.
+#[test]
+fn set_file() {
+    check!().for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        match parse_set("s", &text, "s.txt") {
+            Ok(set) => {
+                let again = parse_set("s", &set.text(), "s.txt").expect("what was written is read");
+                assert_eq!(again, set);
+                assert_eq!(again.content(), set.content());
+            }
+            Err(errors) => {
+                let lines = text.lines().count();
+                assert!(!errors.is_empty() && errors.len() <= 22);
+                assert!(errors.iter().all(|it| it.line <= lines + 1 && !it.message.is_empty()));
+            }
+        }
+    });
+}
+
+const FILE: &str = include_str!("../../../examples/memif.toml");
+
+/// A rule, of which each number chooses one of some values of a key.
+#[derive(Clone, Debug, TypeGenerator)]
+struct Choices {
+    action: u8,
+    from: u8,
+    groups: u8,
+    subscribers: u8,
+    protocol: u8,
+    remote: u8,
+    ports: [u16; 4],
+    prefix: (u32, u8),
+}
+
+impl Choices {
+    /// Returns the rule as text.
+    fn rule(&self, number: usize) -> String {
+        let any =
+            |choice: u8, values: &[&str]| values[usize::from(choice) % values.len()].to_owned();
+        let mut text = format!("[[rule]]\nname = \"r{number}\"\n");
+        text +=
+            &any(self.action, &["action = \"accept\"", "action = \"drop\"", "action = \"reject\""]);
+        text += &any(self.from, &["\n", "\nfrom = \"internet\"\n", "\nfrom = \"any\"\n"]);
+        text += &any(self.groups, &["", "groups = \"one\"\n", "groups = [\"one\", \"two\"]\n"]);
+        let len = self.prefix.1 % 33;
+        let prefix = ipnet::Ipv4Net::new(self.prefix.0.into(), len).expect("at most 32 bits");
+        let prefix = prefix.trunc();
+        text += &any(
+            self.subscribers,
+            &[
+                "",
+                "subscribers = \"@homes\"\n",
+                &format!("subscribers = [\"@homes\", \"{prefix}\"]\n"),
+            ],
+        );
+        text +=
+            &any(self.remote, &["", "remote = \"@far\"\n", &format!("remote = \"{prefix}\"\n")]);
+        let [a, b, c, d] = self.ports;
+        let ports = format!(
+            "inside_port = \"{}-{}\"\nremote_port = [{c}, \"{}-{}\"]\n",
+            a.min(b),
+            a.max(b),
+            c.min(d),
+            c.max(d)
+        );
+        text += &any(
+            self.protocol,
+            &[
+                "",
+                "protocol = \"icmp\"\n",
+                &format!("protocol = \"tcp\"\n{ports}"),
+                &format!("protocol = [\"udp\", \"tcp\"]\nremote_port = {c}\n"),
+            ],
+        );
+        text
+    }
+
+    /// Returns a flow near the rule.
+    fn flow(&self) -> FlowQuestion {
+        let words = match self.protocol % 4 {
+            0 | 1 => format!(
+                "home 10.200.{}.1 icmp {}",
+                self.action,
+                std::net::Ipv4Addr::from(self.prefix.0)
+            ),
+            _ => format!(
+                "home 10.200.{}.1 tcp {} {}:{}",
+                self.from,
+                self.ports[0],
+                std::net::Ipv4Addr::from(self.prefix.0),
+                self.ports[2]
+            ),
+        };
+        let flow = FlowQuestion::from_words(&words.split(' ').collect::<Vec<_>>());
+        let from = if self.from % 3 == 1 { FlowOrigin::Internet } else { FlowOrigin::Home };
+        FlowQuestion { from, ..flow.expect("a flow") }
+    }
+}
+
+/// Any rules compile or are refused with a rule of theirs; compiled, the first of all that fit
+/// decides.
+#[test]
+fn rules() {
+    let names = "[[set]]\nname = \"homes\"\nprefixes = [\"10.200.0.0/24\", \"10.200.2.0/23\"]\n\
+                 [[set]]\nname = \"far\"\nprefixes = [\"192.0.2.0/25\", \"192.0.2.128/25\", \"::/0\"]\n\
+                 [[group]]\nname = \"one\"\nsubscribers = \"10.200.0.0/23\"\n\
+                 [[group]]\nname = \"two\"\nsubscribers = \"10.200.4.0/24\"\n";
+    check!().with_type::<Vec<Choices>>().for_each(|choices| {
+        let rules: String =
+            choices.iter().take(80).enumerate().map(|(number, rule)| rule.rule(number)).collect();
+        let text = format!("{FILE}\n{names}{rules}");
+        let file = weir_config::parse_file(&text, "t.toml").expect("the rules are valid").0;
+        let ConfigFile::Single(config) = file else { panic!("a single node") };
+        let sets = load_sets(&config.policy, |_| unreachable!()).expect("no set has a file");
+        let compiled = match compile(&config.policy, &sets) {
+            Ok(compiled) => compiled,
+            Err(error) => {
+                assert!(config.policy.rules.iter().any(|rule| rule.name == error.rule()));
+                return;
+            }
+        };
+        for flow in choices.iter().map(Choices::flow) {
+            let explained = compiled.explain(&compiled.question(&flow));
+            let first = explained.candidates.first().copied();
+            assert_eq!(explained.deciding.map(|it| it.rule), first, "{flow}\n{text}");
+        }
+        let _ = warnings(&config.policy, &sets, &compiled);
+        if choices.len() < 4 {
+            let same = compare(&compiled, &compiled, &config.access.subscribers);
+            assert!(same.changes.is_empty());
+        }
+    });
+}
