@@ -1,6 +1,6 @@
-//! The way of a packet through a worker, as a node reports it. A request for a trace chooses packets
-//! by `worker=&side=&subscriber=&protocol=&remote=`, and ends after `count=` packets or `seconds=`.
-//! An empty line is a heartbeat.
+//! The way of a packet through a worker, as a node reports it. A request for a trace chooses
+//! packets by `worker=&side=&subscriber=&protocol=&remote=`, and ends after `count=` packets or
+//! `seconds=`. An empty line is a heartbeat.
 
 use serde::{Deserialize, Serialize};
 

@@ -88,8 +88,8 @@ fn apply(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns the state as it goes to etcd: with what the files of its sets and static mappings have in
-/// itself, and rules that each node can compile.
+/// Returns the state as it goes to etcd: with what the files of its sets and static mappings have
+/// in itself, and rules that each node can compile.
 fn with_files(desired: Desired, text: &str, file: &str) -> anyhow::Result<Desired> {
     let refused = |errors: Vec<Diagnostic>| {
         errors.iter().for_each(|error| eprintln!("error: {error}"));

@@ -58,6 +58,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             }
         }
     }
+    inputs.iter_mut().for_each(fill);
     inputs.iter_mut().for_each(compile_policy);
     let cluster = take_one_cluster(&mut inputs);
     if let Some((_, desired)) = &cluster {
@@ -78,6 +79,25 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         _ => {}
     }
     if are_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Reads the files that a valid file names. Their errors are the file's.
+fn fill(input: &mut CheckedFile) {
+    let Ok((file, _)) = &mut input.parsed else { return };
+    let read = |path: &std::path::Path| std::fs::read_to_string(path);
+    let filled = match &mut *file {
+        ConfigFile::Single(config) => {
+            config.clone().with_files(read).map(|config| ConfigFile::Single(Box::new(config)))
+        }
+        ConfigFile::Cluster(desired) => {
+            desired.clone().with_files(read).map(|desired| ConfigFile::Cluster(Box::new(desired)))
+        }
+        ConfigFile::Member(_) => return,
+    };
+    match filled {
+        Ok(filled) => *file = filled,
+        Err(errors) => input.parsed = Err(errors),
+    }
 }
 
 /// Compiles the rules of a valid file. Their errors and warnings are the file's.

@@ -98,7 +98,7 @@ pub enum Refusal {
     Filtered,
     /// A rule drops the flow.
     RuleDrop,
-    /// A rule rejects the flow: its sender is to be told.
+    /// A rule rejects the flow: its sender gets an answer.
     RuleReject,
     /// A TCP segment without state that does not open a connection.
     TcpNotSyn,

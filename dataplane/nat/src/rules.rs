@@ -1,7 +1,7 @@
 //! Hot. The rules that a worker asks about new flows, and how often each has decided.
 //!
 //! ```text
-//!   from a home       first packets of a burst: find_rules for all of them, then check_rule of each
+//!   from a home       first packets of a burst: find_rules for all, then check_rule of each
 //!                     one packet, or a further remote of a mapping: ask_outbound
 //!   from the internet a remote without a session, to a mapping: find_inbound_rule, else filtering
 //!                     to a static mapping without a record: ask_static
@@ -173,8 +173,8 @@ impl Nat {
         set.find(&question_about(set, FlowOrigin::Internet, asked))
     }
 
-    /// Asks about a packet of a remote that begins a flow to a static mapping. Returns the rule that
-    /// accepts it, to be counted when the flow has begun, or [`NO_RULE`].
+    /// Asks about a packet of a remote that begins a flow to a static mapping. Returns the rule
+    /// that accepts it, to be counted when the flow has begun, or [`NO_RULE`].
     ///
     /// # Errors
     /// What the rule says.

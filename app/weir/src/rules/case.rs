@@ -79,21 +79,21 @@ fn case(words: &[&str]) -> Result<(FlowQuestion, RuleVerdict, Option<ExpectedRul
 
 /// A flow with another verdict or rule than expected. Displays as `12: home ...: expected ...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct FailedCase {
     line: usize,
     flow: FlowQuestion,
     expected: String,
     found: String,
 }
 
-impl Failure {
+impl FailedCase {
     pub(super) fn json(&self) -> serde_json::Value {
         let Self { line, flow, expected, found } = self;
         json!({ "line": line, "flow": flow.to_string(), "expected": expected, "found": found })
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FailedCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { line, flow, expected, found } = self;
         write!(f, "{line}: {flow}: expected {expected}, found {found}")
@@ -101,7 +101,7 @@ impl fmt::Display for Failure {
 }
 
 /// Asks the rules. `None` if they decide as expected.
-pub(super) fn check(policy: &LoadedPolicy, case: &ExpectedVerdict) -> Option<Failure> {
+pub(super) fn check(policy: &LoadedPolicy, case: &ExpectedVerdict) -> Option<FailedCase> {
     let deciding = policy.compiled.rules.find(&policy.compiled.question(&case.flow));
     let verdict = RuleVerdict::of(case.flow.from, deciding.map(|it| it.action));
     let rule = deciding.map(|it| policy.name(it.rule));
@@ -120,7 +120,7 @@ pub(super) fn check(policy: &LoadedPolicy, case: &ExpectedVerdict) -> Option<Fai
         Some(ExpectedRule::Named(name)) => format!("{} by {}", case.verdict.name(), by(Some(name))),
     };
     let found = format!("{} by {}", verdict.name(), by(rule));
-    Some(Failure { line: case.line, flow: case.flow, expected, found })
+    Some(FailedCase { line: case.line, flow: case.flow, expected, found })
 }
 
 #[cfg(test)]

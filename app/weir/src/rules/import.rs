@@ -33,7 +33,7 @@ use anyhow::Context;
 use flatten::{Fate, FlatList};
 use flow_set::INTERNET;
 use interfaces::SideInterfaces;
-use match_key::{Fit, MatchKey, Operator};
+use match_key::{Fit, MatchKey, MatchOperator};
 use ranges::RangeSet;
 use rule_text::RuleWriter;
 use ruleset::{NftChain, NftRuleset, NftSet};
@@ -122,7 +122,7 @@ fn import(text: &str, interfaces: &SideInterfaces) -> anyhow::Result<Import> {
         ));
     }
     let is_open = |entry: &flatten::FlatEntry<'_>| {
-        entry.flows.from & INTERNET != 0 && entry.outcome == flatten::Outcome::Accept
+        entry.flows.from & INTERNET != 0 && entry.outcome == flatten::FlatOutcome::Accept
     };
     if list.entries.iter().any(is_open) {
         import.notes.push(
@@ -217,7 +217,7 @@ fn address_sets(ruleset: &NftRuleset, interfaces: &SideInterfaces) -> BTreeMap<R
     let addresses = |set: &NftSet| {
         let elements: Vec<_> =
             set.elements.iter().cloned().map(statements::without_details).collect();
-        match key.fit(Operator::Equal, &elements, interfaces) {
+        match key.fit(MatchOperator::Equal, &elements, interfaces) {
             Ok(Fit::New(flows, _)) if !set.is_changing => Some(flows.addresses.source),
             _ => None,
         }

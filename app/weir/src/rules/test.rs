@@ -10,7 +10,7 @@ use weir_config::FilteringSetting;
 use weir_policy::{FlowQuestion, RuleExplanation, RuleVerdict};
 use weir_rules::FlowOrigin;
 
-use super::case::{self, Failure};
+use super::case::{self, FailedCase};
 use super::policy_file::LoadedPolicy;
 use super::{PolicySource, stdout};
 
@@ -151,10 +151,10 @@ fn run_table(policy: &LoadedPolicy, table: &PathBuf, is_json: bool) -> anyhow::R
     if cases.is_empty() {
         bail!("{file} has no flows");
     }
-    let failures: Vec<Failure> = cases.iter().filter_map(|it| case::check(policy, it)).collect();
+    let failures: Vec<FailedCase> = cases.iter().filter_map(|it| case::check(policy, it)).collect();
     let mut out = stdout();
     if is_json {
-        let failed: Vec<_> = failures.iter().map(Failure::json).collect();
+        let failed: Vec<_> = failures.iter().map(FailedCase::json).collect();
         let answer = json!({ "flows": cases.len(), "failed": failed });
         writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
     } else {

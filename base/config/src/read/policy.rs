@@ -80,7 +80,7 @@ fn group(section: &Section<'_>, findings: &mut Findings<'_>) -> GroupSettings {
 }
 
 fn rule(section: &Section<'_>, findings: &mut Findings<'_>) -> RuleSettings {
-    let word = |value: &DeValue<'_>, what: &str, fix: &str| -> Result<String, Refusal> {
+    let word = |value: &DeValue<'_>, what: &str, fix: &str| -> Result<String, ElementError> {
         let name = value.as_str().filter(|text| is_policy_name(text));
         name.map(str::to_owned).ok_or_else(|| (what.to_owned(), fix.to_owned()))
     };
@@ -108,7 +108,7 @@ fn rule(section: &Section<'_>, findings: &mut Findings<'_>) -> RuleSettings {
 }
 
 /// What is wrong with an element, and the fix.
-type Refusal = (String, String);
+type ElementError = (String, String);
 
 /// Returns the elements of a list, or the one value that the file has instead of a list. Elements
 /// with an error are left out: nothing that is read from such a file is used.
@@ -116,7 +116,7 @@ fn list<T>(
     section: &Section<'_>,
     name: &str,
     findings: &mut Findings<'_>,
-    element: impl Fn(&DeValue<'_>) -> Result<T, Refusal>,
+    element: impl Fn(&DeValue<'_>) -> Result<T, ElementError>,
 ) -> Vec<T> {
     let Some(entry) = section.entry(name, findings) else { return Vec::new() };
     let mut values = Vec::new();
@@ -144,18 +144,18 @@ fn one_or_many<'d>(
     elements
 }
 
-fn entry_of_set(value: &DeValue<'_>) -> Result<IpNet, Refusal> {
+fn entry_of_set(value: &DeValue<'_>) -> Result<IpNet, ElementError> {
     let fix = || "write an address or a prefix \"a.b.c.d/length\"".to_owned();
     let text = value.as_str().ok_or_else(|| ("not a string".to_owned(), fix()))?;
     prefix(text).map_err(|message| (message, fix()))
 }
 
-fn home(value: &DeValue<'_>) -> Result<Ipv4Net, Refusal> {
+fn home(value: &DeValue<'_>) -> Result<Ipv4Net, ElementError> {
     let refusal = |message| (message, "write a prefix as \"a.b.c.d/length\"".to_owned());
     ipv4(value.as_str().ok_or_else(|| refusal("not a string".to_owned()))?).map_err(refusal)
 }
 
-fn address(value: &DeValue<'_>) -> Result<RuleAddress, Refusal> {
+fn address(value: &DeValue<'_>) -> Result<RuleAddress, ElementError> {
     let refusal = |message: String| (message, ADDRESS_FIX.to_owned());
     let text = value.as_str().ok_or_else(|| refusal("not a string".to_owned()))?;
     match text.strip_prefix('@') {
@@ -165,7 +165,7 @@ fn address(value: &DeValue<'_>) -> Result<RuleAddress, Refusal> {
     }
 }
 
-fn protocol(value: &DeValue<'_>) -> Result<ProtocolSetting, Refusal> {
+fn protocol(value: &DeValue<'_>) -> Result<ProtocolSetting, ElementError> {
     match value.as_str() {
         Some("tcp") => Ok(ProtocolSetting::Tcp),
         Some("udp") => Ok(ProtocolSetting::Udp),
@@ -174,7 +174,7 @@ fn protocol(value: &DeValue<'_>) -> Result<ProtocolSetting, Refusal> {
     }
 }
 
-fn ports(value: &DeValue<'_>) -> Result<PortSpan, Refusal> {
+fn ports(value: &DeValue<'_>) -> Result<PortSpan, ElementError> {
     let fix = || "write a port 0..=65535, or \"first-last\"".to_owned();
     let port = |text: &str| text.parse::<u16>().ok().filter(|_| !text.starts_with('+'));
     let span = match value.as_str() {

@@ -163,25 +163,8 @@ impl Nat {
                 Some(FlushPosition::Static { at: 0, protocol: 0, port: 0 })
             }
             FlushPosition::Static { at, protocol, port } => {
-                let outer = self.subscribers.get(home).outer;
-                if let Some(mapping) = self.statics.of_home(outer).get(at) {
-                    let number = Protocol::ALL[protocol];
-                    let ports = mapping.ports(number);
-                    let piece = ports.clone().skip(port as usize).take(LOOKS_PER_PIECE as usize);
-                    for port in piece {
-                        let public = Endpoint::new(mapping.public.address, port);
-                        let hash = self.inbound_hash(public, number);
-                        let found = self.find_inbound(hash, public, number);
-                        flush.ids.extend(found.filter(|&id| self.is_ours(id)));
-                    }
-                    let end = port + LOOKS_PER_PIECE;
-                    return Some(if (end as usize) < ports.len() {
-                        FlushPosition::Static { at, protocol, port: end }
-                    } else if protocol + 1 < Protocol::ALL.len() {
-                        FlushPosition::Static { at, protocol: protocol + 1, port: 0 }
-                    } else {
-                        FlushPosition::Static { at: at + 1, protocol: 0, port: 0 }
-                    });
+                if let Some(next) = self.find_static_piece(home, (at, protocol, port), flush) {
+                    return Some(next);
                 }
                 let position = self.subscribers.blocks(home).len().checked_sub(1)?;
                 Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
@@ -222,5 +205,33 @@ impl Nat {
                 next.map(FlushPosition::Slot)
             }
         }
+    }
+
+    /// As [`find_piece`](Self::find_piece), for the ports of a home's static mappings. `None`:
+    /// there are no more.
+    fn find_static_piece(
+        &self,
+        home: u32,
+        (at, protocol, port): (usize, usize, u32),
+        flush: &mut Flush,
+    ) -> Option<FlushPosition> {
+        let outer = self.subscribers.get(home).outer;
+        let mapping = self.statics.of_home(outer).get(at)?;
+        let number = Protocol::ALL[protocol];
+        let ports = mapping.ports(number);
+        for port in ports.clone().skip(port as usize).take(LOOKS_PER_PIECE as usize) {
+            let public = Endpoint::new(mapping.public.address, port);
+            let hash = self.inbound_hash(public, number);
+            let found = self.find_inbound(hash, public, number);
+            flush.ids.extend(found.filter(|&id| self.is_ours(id)));
+        }
+        let end = port + LOOKS_PER_PIECE;
+        Some(if (end as usize) < ports.len() {
+            FlushPosition::Static { at, protocol, port: end }
+        } else if protocol + 1 < Protocol::ALL.len() {
+            FlushPosition::Static { at, protocol: protocol + 1, port: 0 }
+        } else {
+            FlushPosition::Static { at: at + 1, protocol: 0, port: 0 }
+        })
     }
 }

@@ -68,8 +68,8 @@ impl Nat {
     }
 
     /// Returns a random block of the subscriber that is not known to be full, lies in a lane that
-    /// this worker owns, and is in service; None if there is none. The home's paired address comes first: with
-    /// soft pooling other addresses serve only what does not fit there.
+    /// this worker owns, and is in service; None if there is none. The home's paired address comes
+    /// first: with soft pooling other addresses serve only what does not fit there.
     #[inline(never)]
     fn choose_block(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);

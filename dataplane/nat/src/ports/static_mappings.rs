@@ -268,8 +268,8 @@ impl Nat {
         })
     }
 
-    /// Reserves the blocks of a shard's static mappings, and no others. Returns whether that changed
-    /// what is free.
+    /// Reserves the blocks of a shard's static mappings, and no others. Returns whether that
+    /// changed what is free.
     pub(crate) fn reserve_blocks(&mut self, shard: ShardIndex) -> bool {
         let Self { ports, statics, .. } = self;
         let mut has_changed = false;
@@ -304,8 +304,8 @@ impl Admin<'_> {
 
 impl AdminMut<'_> {
     /// Replaces all static mappings and returns the former ones, for the caller to free: allocates
-    /// and frees nothing. [`Nat::expire`] reserves the blocks, of a shard in each call, and ends the
-    /// records of mappings that are no more. Without translation there are no static mappings.
+    /// and frees nothing. [`Nat::expire`] reserves the blocks, of a shard in each call, and ends
+    /// the records of mappings that are no more. Without translation there are no static mappings.
     #[must_use]
     pub fn swap_statics(&mut self, statics: Arc<StaticMappings>) -> Arc<StaticMappings> {
         self.nat.service_unnoted = self.nat.shards.len() as u16;

@@ -316,9 +316,9 @@ impl Nat {
         self.ports.take_at(port_bit, block, protocol);
     }
 
-    /// Takes the mapping's address for its home; returns the slots of both, for a static mapping the
-    /// position of its public address. No other mapping of the lane may have the public endpoint,
-    /// which without translation is the inside one.
+    /// Takes the mapping's address for its home; returns the slots of both, for a static mapping
+    /// the position of its public address. No other mapping of the lane may have the public
+    /// endpoint, which without translation is the inside one.
     #[cold]
     fn hold_address(
         &mut self,

@@ -17,7 +17,7 @@ const JUMPS_MAX: usize = 16;
 
 /// What an entry of the list does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum FlatOutcome {
     Accept,
     Drop,
     Reject,
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct FlatEntry<'a> {
     pub flows: FlowSet,
-    pub outcome: Outcome,
+    pub outcome: FlatOutcome,
     pub place: &'a RulePlace,
     pub comment: Option<&'a str>,
 }
@@ -48,7 +48,7 @@ pub(super) struct FlatList<'a> {
     pub fates: BTreeMap<&'a RulePlace, Fate>,
 }
 
-struct Walk<'a> {
+struct ChainWalk<'a> {
     ruleset: &'a NftRuleset,
     references: References<'a>,
     /// The base chains that forwarded packets pass, in order.
@@ -78,12 +78,12 @@ pub(super) fn flatten<'a>(
 ) -> anyhow::Result<FlatList<'a>> {
     let bases = base_chains(ruleset);
     let list = FlatList::default();
-    let mut walk = Walk { ruleset, references, bases, list, steps: 0 };
+    let mut walk = ChainWalk { ruleset, references, bases, list, steps: 0 };
     walk.enter_base(0, &FlowSet::all())?;
     Ok(walk.list)
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ChainWalk<'a> {
     /// Lists what a base chain and those behind it do with flows.
     fn enter_base(&mut self, number: usize, flows: &FlowSet) -> anyhow::Result<()> {
         let Some(&chain) = self.bases.get(number) else { return Ok(()) };
@@ -92,7 +92,7 @@ impl<'a> Walk<'a> {
         if !drops && number + 1 < self.bases.len() {
             return self.enter_base(number + 1, flows);
         }
-        let outcome = if drops { Outcome::Drop } else { Outcome::Default };
+        let outcome = if drops { FlatOutcome::Drop } else { FlatOutcome::Default };
         self.list(flows.clone(), outcome, &chain.place, Some("policy"));
         Ok(())
     }
@@ -154,9 +154,9 @@ impl<'a> Walk<'a> {
             NftVerdict::Accept if base + 1 < self.bases.len() => {
                 return fits.iter().try_for_each(|flows| self.enter_base(base + 1, flows));
             }
-            NftVerdict::Accept => Outcome::Accept,
-            NftVerdict::Drop => Outcome::Drop,
-            NftVerdict::Reject => Outcome::Reject,
+            NftVerdict::Accept => FlatOutcome::Accept,
+            NftVerdict::Drop => FlatOutcome::Drop,
+            NftVerdict::Reject => FlatOutcome::Reject,
         };
         for flows in fits {
             self.list(flows, outcome, &rule.place, rule.comment.as_deref());
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
     fn list(
         &mut self,
         flows: FlowSet,
-        outcome: Outcome,
+        outcome: FlatOutcome,
         place: &'a RulePlace,
         comment: Option<&'a str>,
     ) {
@@ -202,7 +202,7 @@ pub(super) fn settle_defaults<'a>(entries: &mut Vec<FlatEntry<'a>>) -> Vec<&'a R
             let decides = |later: &&FlatEntry<'_>| !(&later.flows & &flows).is_empty();
             settled.iter().any(|later| decides(&later))
         };
-        if entry.outcome == Outcome::Default {
+        if entry.outcome == FlatOutcome::Default {
             if is_needed(INTERNET) {
                 unsettled.push(entry.place);
             }
@@ -210,7 +210,7 @@ pub(super) fn settle_defaults<'a>(entries: &mut Vec<FlatEntry<'a>>) -> Vec<&'a R
                 continue;
             }
             entry.flows.from = HOME;
-            entry.outcome = Outcome::Accept;
+            entry.outcome = FlatOutcome::Accept;
         }
         settled.push(entry);
     }

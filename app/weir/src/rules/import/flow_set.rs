@@ -17,13 +17,13 @@ pub(super) const ICMP: u8 = 4;
 pub(super) struct FlowSet {
     pub from: u8,
     pub protocols: u8,
-    pub addresses: Ends,
-    pub ports: Ends,
+    pub addresses: SetsByEnd,
+    pub ports: SetsByEnd,
 }
 
 /// What the source and the destination of a packet are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ends {
+pub(super) struct SetsByEnd {
     pub source: RangeSet,
     pub destination: RangeSet,
 }
@@ -31,7 +31,7 @@ pub(super) struct Ends {
 /// One end of a flow.
 type EndOf = fn(&mut FlowSet) -> &mut RangeSet;
 
-impl Ends {
+impl SetsByEnd {
     fn up_to(last: u32) -> Self {
         Self { source: RangeSet::up_to(last), destination: RangeSet::up_to(last) }
     }
@@ -58,8 +58,8 @@ impl FlowSet {
         Self {
             from: HOME | INTERNET,
             protocols: TCP | UDP | ICMP,
-            addresses: Ends::up_to(u32::MAX),
-            ports: Ends::up_to(LAST_PORT),
+            addresses: SetsByEnd::up_to(u32::MAX),
+            ports: SetsByEnd::up_to(LAST_PORT),
         }
     }
 
@@ -104,7 +104,7 @@ impl FlowSet {
 
     /// Whether the flows are those of some homes only.
     pub(super) fn limits_homes(&self) -> bool {
-        let Ends { source, destination } = &self.addresses;
+        let SetsByEnd { source, destination } = &self.addresses;
         (self.from & HOME != 0 && !source.has_all(u32::MAX))
             || (self.from & INTERNET != 0 && !destination.has_all(u32::MAX))
     }

@@ -12,7 +12,7 @@ pub(super) struct SideInterfaces {
 
 /// How many of the interfaces that one name stands for another name fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Share {
+enum NameShare {
     None,
     Some,
     All,
@@ -27,7 +27,7 @@ impl SideInterfaces {
     pub(super) fn sides(&self, names: &[&str], is_negated: bool) -> Result<u8, String> {
         let all = || self.home.iter().chain(&self.internet);
         for name in names {
-            if all().all(|interface| share(name, interface) == Share::None) {
+            if all().all(|interface| share(name, interface) == NameShare::None) {
                 return Err(format!(
                     "interface {name} is named by neither --home-interface nor --internet-interface"
                 ));
@@ -39,14 +39,14 @@ impl SideInterfaces {
         {
             let share_of = |interface: &String| {
                 let shares = names.iter().map(|name| share(name, interface));
-                shares.fold(Share::None, |a, b| if a == Share::None { b } else { a.or(b) })
+                shares.fold(NameShare::None, |a, b| if a == NameShare::None { b } else { a.or(b) })
             };
-            let first = interfaces.first().map_or(Share::None, share_of);
-            if first == Share::Some || interfaces.iter().any(|it| share_of(it) != first) {
+            let first = interfaces.first().map_or(NameShare::None, share_of);
+            if first == NameShare::Some || interfaces.iter().any(|it| share_of(it) != first) {
                 let names = names.join(", ");
                 return Err(format!("{names}: only some of the interfaces of the side {word}"));
             }
-            if (first == Share::All) != is_negated {
+            if (first == NameShare::All) != is_negated {
                 sides |= side;
             }
         }
@@ -54,18 +54,18 @@ impl SideInterfaces {
     }
 }
 
-impl Share {
+impl NameShare {
     fn or(self, other: Self) -> Self {
         if self == Self::All || other == Self::All { Self::All } else { Self::Some }
     }
 }
 
-fn share(name: &str, interface: &str) -> Share {
+fn share(name: &str, interface: &str) -> NameShare {
     match (name.strip_suffix('*'), interface.strip_suffix('*')) {
-        _ if name == interface => Share::All,
-        (Some(stem), _) if interface.starts_with(stem) => Share::All,
-        (_, Some(stem)) if name.starts_with(stem) => Share::Some,
-        _ => Share::None,
+        _ if name == interface => NameShare::All,
+        (Some(stem), _) if interface.starts_with(stem) => NameShare::All,
+        (_, Some(stem)) if name.starts_with(stem) => NameShare::Some,
+        _ => NameShare::None,
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) enum Fit {
 
 /// How a match compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(super) enum MatchOperator {
     Equal,
     Unequal,
     Less,
@@ -41,7 +41,7 @@ pub(super) enum Operator {
     GreaterOrEqual,
 }
 
-impl Operator {
+impl MatchOperator {
     /// # Errors
     /// With the reason, when it is none that weir knows.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
@@ -110,11 +110,11 @@ impl MatchKey {
     /// With the reason, when weir's rules cannot express it exactly.
     pub(super) fn fit(
         self,
-        operator: Operator,
+        operator: MatchOperator,
         values: &[Value],
         interfaces: &SideInterfaces,
     ) -> Result<Fit, String> {
-        let is_negated = operator == Operator::Unequal;
+        let is_negated = operator == MatchOperator::Unequal;
         let mut flows = FlowSet::all();
         let mut others = Vec::new();
         match self {
@@ -129,7 +129,7 @@ impl MatchKey {
                 let ends = &mut flows.ports;
                 *if is_source { &mut ends.source } else { &mut ends.destination } = set;
             }
-            _ if !matches!(operator, Operator::Equal | Operator::Unequal) => {
+            _ if !matches!(operator, MatchOperator::Equal | MatchOperator::Unequal) => {
                 return Err("a comparison of what is no address and no port".to_owned());
             }
             Self::Protocol => {
@@ -197,17 +197,17 @@ fn icmp_types(values: &[Value], is_negated: bool) -> Result<bool, String> {
     Ok(echo)
 }
 
-fn compared(operator: Operator, set: RangeSet, last: u32) -> Result<RangeSet, String> {
+fn compared(operator: MatchOperator, set: RangeSet, last: u32) -> Result<RangeSet, String> {
     let bounds = || set.only_number().ok_or("a comparison with more than one value");
     let of =
         |first: Option<u32>, last: Option<u32>| RangeSet::of(first.zip(last).into_iter().collect());
     Ok(match operator {
-        Operator::Equal => set,
-        Operator::Unequal => set.complement(last),
-        Operator::Less => of(Some(0), bounds()?.checked_sub(1)),
-        Operator::LessOrEqual => of(Some(0), Some(bounds()?)),
-        Operator::Greater => of(bounds()?.checked_add(1), Some(last)),
-        Operator::GreaterOrEqual => of(Some(bounds()?), Some(last)),
+        MatchOperator::Equal => set,
+        MatchOperator::Unequal => set.complement(last),
+        MatchOperator::Less => of(Some(0), bounds()?.checked_sub(1)),
+        MatchOperator::LessOrEqual => of(Some(0), Some(bounds()?)),
+        MatchOperator::Greater => of(bounds()?.checked_add(1), Some(last)),
+        MatchOperator::GreaterOrEqual => of(Some(bounds()?), Some(last)),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::flatten::{FlatEntry, Outcome};
+use super::flatten::{FlatEntry, FlatOutcome};
 use super::flow_set::{FlowSet, HOME, ICMP, INTERNET, TCP, UDP};
 use super::ranges::{LAST_PORT, RangeSet};
 
@@ -89,9 +89,9 @@ impl RuleWriter {
         list("remote", remote);
         list("remote_port", ports(remote_port));
         let action = match entry.outcome {
-            Outcome::Accept | Outcome::Default => "accept",
-            Outcome::Drop => "drop",
-            Outcome::Reject => "reject",
+            FlatOutcome::Accept | FlatOutcome::Default => "accept",
+            FlatOutcome::Drop => "drop",
+            FlatOutcome::Reject => "reject",
         };
         let _ = writeln!(text, "action = \"{action}\"");
         self.rules_written += 1;
@@ -125,7 +125,7 @@ impl RuleWriter {
 }
 
 /// Returns the home's and the remote's end of a packet from a side.
-fn local_and_remote(from: u8, ends: &super::flow_set::Ends) -> (&RangeSet, &RangeSet) {
+fn local_and_remote(from: u8, ends: &super::flow_set::SetsByEnd) -> (&RangeSet, &RangeSet) {
     if from == INTERNET {
         (&ends.destination, &ends.source)
     } else {

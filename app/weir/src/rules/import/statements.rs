@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::flow_set::{FlowSet, ICMP};
 use super::interfaces::SideInterfaces;
-use super::match_key::{Fit, MatchKey, Operator};
+use super::match_key::{Fit, MatchKey, MatchOperator};
 use super::ruleset::{NameInTable, NftRule, NftSet, TableName, only_entry};
 
 /// The most elements of a set with concatenations, or of a map, that become a rule each.
@@ -112,7 +112,7 @@ impl<'a> Fits<'a> {
         let [left, right] = ["left", "right"].map(|key| body.get(key).unwrap_or(null));
         let keys = MatchKey::parse(left)?;
         let text = body.get("op").and_then(Value::as_str).unwrap_or("==");
-        let operator = Operator::parse(text)?;
+        let operator = MatchOperator::parse(text)?;
         if right.is_array() && matches!(text, "==" | "!=") {
             return Err("a comparison with several flags at once".to_owned());
         }
@@ -123,7 +123,9 @@ impl<'a> Fits<'a> {
                 let fit = self.fit(key, operator, &values)?;
                 self.flows = former.iter().filter_map(|it| self.both(it, fit.as_ref()?)).collect();
             }
-            _ if operator != Operator::Equal => return Err("a negated concatenation".to_owned()),
+            _ if operator != MatchOperator::Equal => {
+                return Err("a negated concatenation".to_owned());
+            }
             _ => {
                 let former = std::mem::take(&mut self.flows);
                 if former.len().saturating_mul(values.len()) > ARMS_MAX {
@@ -143,7 +145,7 @@ impl<'a> Fits<'a> {
     fn fit(
         &mut self,
         key: MatchKey,
-        operator: Operator,
+        operator: MatchOperator,
         values: &[Value],
     ) -> Result<Option<FlowSet>, String> {
         match key.fit(operator, values, self.references.interfaces)? {
@@ -177,7 +179,8 @@ impl<'a> Fits<'a> {
         let parts = parts.ok_or_else(|| format!("{value} has not as many parts as the match"))?;
         let mut flows = FlowSet::all();
         for (key, part) in keys.iter().zip(parts) {
-            let Some(fit) = self.fit(*key, Operator::Equal, std::slice::from_ref(part))? else {
+            let Some(fit) = self.fit(*key, MatchOperator::Equal, std::slice::from_ref(part))?
+            else {
                 return Ok(None);
             };
             match self.both(&flows, &fit) {
@@ -237,7 +240,7 @@ impl<'a> Fits<'a> {
             let verdict = verdict.ok_or_else(|| format!("element {element} of a verdict map"))?;
             self.is_live = false;
             let fit = match *keys {
-                [key] => self.fit(key, Operator::Equal, &[value]),
+                [key] => self.fit(key, MatchOperator::Equal, &[value]),
                 _ => self.concatenation(&keys, &value),
             };
             match fit {

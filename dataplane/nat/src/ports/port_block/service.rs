@@ -42,8 +42,8 @@ impl PortBlocks {
         self.addresses[address as usize].out_of_service
     }
 
-    /// Reserves the blocks of an address that have one of these ports, and no others. Returns whether
-    /// that changed what is free; the counts of the shard are wrong then, see
+    /// Reserves the blocks of an address that have one of these ports, and no others. Returns
+    /// whether that changed what is free; the counts of the shard are wrong then, see
     /// [`recount`](Self::recount). A block that a home holds stays the home's until it is released.
     pub(crate) fn reserve(
         &mut self,
