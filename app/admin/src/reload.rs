@@ -56,3 +56,13 @@ pub struct ReloadChange {
     /// Whether a running node cannot take it.
     pub needs_restart: bool,
 }
+
+/// What a rule has decided since its generation came into force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleCount {
+    pub rule: String,
+    /// `accept`, `drop` or `reject`.
+    pub action: String,
+    /// Flows that began, and packets that were refused or passed without a session, on all workers.
+    pub hits_total: u64,
+}

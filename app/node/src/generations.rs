@@ -28,7 +28,7 @@ use weir_config::Config;
 use weir_engine::LiveSettings;
 use weir_nat::{LiveNatSettings, NeedsRestart};
 use weir_node_core::live::{live_nat_settings, live_settings};
-use weir_node_core::{ClusterRoom, FlowSettings};
+use weir_node_core::{ClusterRoom, FlowSettings, NamedRule};
 
 use crate::failure::Failure;
 use crate::node::WorkerHandle;
@@ -58,6 +58,8 @@ struct GenerationState {
     since: Option<Instant>,
     refused: Option<String>,
     for_restart: Vec<String>,
+    /// The rules of the newest generation.
+    rules: Option<Arc<[NamedRule]>>,
 }
 
 /// What the tables of each worker were built for.
@@ -69,7 +71,8 @@ struct BuiltFor {
 
 /// A generation for each worker.
 struct BuiltGeneration {
-    settings: Vec<Box<LiveSettings>>,
+    settings: Vec<LiveSettings>,
+    rules: Arc<[NamedRule]>,
     /// What is left for a restart.
     left: Vec<NeedsRestart>,
 }
@@ -85,10 +88,10 @@ impl BuiltFor {
             let mut live = live_settings(config, worker, room, number, &flows)
                 .map_err(|error| format!("worker {worker}: {error}"))?;
             left.extend(live.nat.fit(built_for));
-            settings.push(Box::new(live));
+            settings.push(live);
         }
         left.dedup();
-        Ok(BuiltGeneration { settings, left })
+        Ok(BuiltGeneration { settings, rules: flows.named, left })
     }
 }
 
@@ -120,9 +123,11 @@ impl Generations {
     ///
     /// # Errors
     /// When the rules or the static mappings cannot be compiled.
-    pub(crate) fn at_start(&self, config: &Config) -> Result<Vec<Box<LiveSettings>>, Failure> {
+    pub(crate) fn at_start(&self, config: &Config) -> Result<Vec<LiveSettings>, Failure> {
         let built = self.built_for.build(config, 0);
-        built.map(|it| it.settings).map_err(|reason| Failure::Engine { worker: 0, reason })
+        let built = built.map_err(|reason| Failure::Engine { worker: 0, reason })?;
+        self.state().rules = Some(built.rules);
+        Ok(built.settings)
     }
 
     /// Returns the generations of a node without workers.
@@ -144,6 +149,12 @@ impl Generations {
     /// Returns the seconds that the newest generation took from the first worker to the last.
     pub(crate) fn swap_seconds(&self) -> f64 {
         Duration::from_nanos(self.swap_ns.load(Relaxed)).as_secs_f64()
+    }
+
+    /// Returns the number and the rules of the newest generation.
+    pub(crate) fn rules(&self) -> (u64, Arc<[NamedRule]>) {
+        let rules = self.state().rules.clone();
+        (self.number(), rules.unwrap_or_default())
     }
 
     pub(crate) fn status(&self) -> GenerationStatus {
@@ -206,6 +217,7 @@ impl Generations {
             since: Some(began),
             refused: None,
             for_restart: for_restart.collect(),
+            rules: Some(built.rules),
         };
         self.wanted.store(number, Relaxed);
         let lagging = swap(workers, built.settings, &self.wanted).await;
@@ -242,11 +254,12 @@ async fn build(
 /// answered in time: they get theirs later.
 async fn swap(
     workers: &[WorkerHandle],
-    settings: Vec<Box<LiveSettings>>,
+    settings: Vec<LiveSettings>,
     wanted: &Arc<AtomicU64>,
 ) -> Vec<usize> {
     let deadline = tokio::time::Instant::now() + ANSWER_TIMEOUT;
     let begun = workers.iter().zip(settings).map(|(worker, settings)| {
+        let settings = Box::new(settings);
         let handed = hand_over(worker.requester.clone(), settings, Arc::clone(wanted));
         (worker.worker, tokio::spawn(handed))
     });
@@ -274,8 +287,10 @@ async fn hand_over(
     while wanted.load(Relaxed) == number {
         match requester.send(request) {
             Ok(()) => return former.await.is_ok(),
-            Err(TrySendError::Full(back)) => request = back,
-            Err(TrySendError::Disconnected(_)) => return false,
+            Err(error) => match *error {
+                TrySendError::Full(back) => request = back,
+                TrySendError::Disconnected(_) => return false,
+            },
         }
         sleep(QUEUE_FULL_WAIT).await;
     }

@@ -217,7 +217,8 @@ fn start_and_control(
     for worker in 0..config.workers.len() {
         let log = BlockEventLog::new(senders.next(), exporters.next(), worker);
         let member = joining.as_mut().map(|joining| joining.thread_member(worker)).transpose()?;
-        let (thread, ports, handle) = start.worker(worker, log, settings.next(), member)?;
+        let (thread, ports, handle) =
+            start.worker(worker, log, settings.next().map(Box::new), member)?;
         threads.push((thread, ports));
         handles.push(handle);
     }

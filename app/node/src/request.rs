@@ -52,6 +52,15 @@ pub(crate) struct HomesPage {
     pub has_more: bool,
 }
 
+/// What each rule of a generation has decided.
+#[derive(Debug)]
+pub(crate) struct RuleCounts {
+    pub generation: u64,
+    pub hits: Vec<u64>,
+    /// False if a worker has another generation.
+    pub is_whole: bool,
+}
+
 /// A request to a worker.
 #[derive(Debug)]
 pub(crate) enum WorkerRequest {
@@ -69,6 +78,9 @@ pub(crate) enum WorkerRequest {
     Capture { point: Box<CapturePoint>, reply: oneshot::Sender<bool> },
     /// Records the way of packets until its reader goes away; false when a trace already runs.
     Trace { point: Box<TracePoint>, reply: oneshot::Sender<bool> },
+    /// Adds the counts of the rules to as many places, if there are as many rules. The numbers of
+    /// a generation: another one may be in force by now.
+    RuleHits { counts: RuleCounts, reply: oneshot::Sender<RuleCounts> },
     /// Puts a generation of settings in force between two turns.
     SwapLive(LiveSwap),
 }
@@ -124,7 +136,7 @@ impl Requester {
         make: impl FnOnce(oneshot::Sender<T>) -> WorkerRequest,
     ) -> Result<T, AskError> {
         let (reply, answer) = oneshot::channel();
-        self.send(make(reply)).map_err(|error| match error {
+        self.send(make(reply)).map_err(|error| match *error {
             TrySendError::Full(_) => AskError::QueueFull,
             TrySendError::Disconnected(_) => AskError::Stopped,
         })?;
@@ -139,8 +151,11 @@ impl Requester {
     ///
     /// # Errors
     /// The request comes back if the worker's queue is full, or the worker is gone.
-    pub(crate) fn send(&self, request: WorkerRequest) -> Result<(), TrySendError<WorkerRequest>> {
-        self.queue.try_send(request)?;
+    pub(crate) fn send(
+        &self,
+        request: WorkerRequest,
+    ) -> Result<(), Box<TrySendError<WorkerRequest>>> {
+        self.queue.try_send(request).map_err(Box::new)?;
         self.is_pending.store(true, Ordering::Release);
         Ok(())
     }

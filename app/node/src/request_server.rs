@@ -175,6 +175,14 @@ impl RequestServer {
                 }
                 let _ = reply.send(is_free);
             }
+            WorkerRequest::RuleHits { mut counts, reply } => {
+                let hits = &nat.active_rules().hits;
+                counts.is_whole &= hits.len() == counts.hits.len();
+                for (sum, hits) in counts.hits.iter_mut().zip(hits) {
+                    *sum += hits;
+                }
+                let _ = reply.send(counts);
+            }
             WorkerRequest::SwapLive(swap) => self.live_swap = Some(swap),
         }
     }

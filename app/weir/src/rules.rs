@@ -2,6 +2,7 @@
 
 mod case;
 mod diff;
+mod hits;
 mod import;
 mod policy_file;
 mod show;
@@ -21,12 +22,13 @@ const EXIT_ERROR: u8 = 2;
 /// Ask the rules of a configuration file, show them, compare two files, translate other rules.
 ///
 /// Reads the file of a single node or of a cluster and the files of its sets, as `weir check` does.
-/// Needs no node and no root.
+/// Needs no node and no root; only `weir rules hits` asks a node.
 ///
 ///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
 ///   weir rules test -c /etc/weir/weir.toml --table cases.txt
 ///   weir rules show -c /etc/weir/weir.toml
 ///   weir rules diff /etc/weir/weir.toml new.toml
+///   weir rules hits --top 10
 ///   weir rules import --home-interface lan0 --internet-interface wan0 nft.json > rules.toml
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -40,6 +42,7 @@ enum RulesCommand {
     Test(test::Args),
     Show(show::Args),
     Diff(diff::Args),
+    Hits(hits::Args),
     Import(import::Args),
 }
 
@@ -56,6 +59,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         RulesCommand::Test(args) => test::run(args),
         RulesCommand::Show(args) => show::run(args),
         RulesCommand::Diff(args) => diff::run(args),
+        RulesCommand::Hits(args) => hits::run(args),
         RulesCommand::Import(args) => return import::run(args),
     };
     done.unwrap_or_else(|error| {

@@ -31,8 +31,11 @@ pub fn node_difference(start: &Config, old: &Config, new: &Config) -> Vec<Settin
     changes
 }
 
+/// Returns the keys of a section.
+type KeysOf = fn(&Config) -> Map<String, Value>;
+
 /// The sections with keys that a running node may take, apart from the lists in them.
-const SECTIONS: [(&str, fn(&Config) -> Map<String, Value>); 5] = [
+const SECTIONS: [(&str, KeysOf); 5] = [
     ("access", |config| object(&config.access)),
     ("nat", |config| object(&config.nat)),
     ("timeouts", |config| object(&config.timeouts)),

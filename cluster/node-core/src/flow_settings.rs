@@ -8,13 +8,22 @@ use weir_nat::{
     Endpoint, OutOfService, PrefixOutOfService, Protocol, StaticConflict, StaticMapping,
     StaticMappings, StaticScope,
 };
-use weir_rules::RuleSet;
+use weir_rules::{RuleAction, RuleSet};
 
 /// What all workers of a node share, compiled once.
 #[derive(Clone, Debug)]
 pub struct FlowSettings {
     pub rules: Arc<RuleSet>,
     pub statics: Arc<StaticMappings>,
+    /// By number.
+    pub named: Arc<[NamedRule]>,
+}
+
+/// A rule, as operators know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedRule {
+    pub name: String,
+    pub action: RuleAction,
 }
 
 impl FlowSettings {
@@ -35,13 +44,18 @@ impl FlowSettings {
             let [first, second] = [first, second].map(|at| config.public.statics[at].to_string());
             format!("{second}: it excludes {first}")
         })?;
-        Ok(Self { rules: policy.rules, statics: Arc::new(statics) })
+        let named = (0..policy.rules.rules() as u32).map(|rule| NamedRule {
+            name: policy.name(rule).to_owned(),
+            action: policy.action(rule),
+        });
+        let named = named.collect();
+        Ok(Self { rules: policy.rules, statics: Arc::new(statics), named })
     }
 
     /// Returns no rules and no static mappings.
     pub fn none() -> Self {
         let (rules, statics) = (RuleSet::empty(), StaticMappings::none());
-        Self { rules: Arc::new(rules), statics: Arc::new(statics) }
+        Self { rules: Arc::new(rules), statics: Arc::new(statics), named: Arc::new([]) }
     }
 }
 

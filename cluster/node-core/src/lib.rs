@@ -48,7 +48,7 @@ mod waiting;
 
 pub use action::CoreAction;
 pub use event::{CoreEvent, GuardReport, Registration, WorkerSlot, WriteResult};
-pub use flow_settings::FlowSettings;
+pub use flow_settings::{FlowSettings, NamedRule};
 pub use hand_over::HAND_OVER_MAX;
 pub use known_map::KnownMap;
 pub use map_keeper::MapKeeper;

@@ -13,6 +13,7 @@ mod metrics_server;
 mod peer;
 mod reload_route;
 mod routes;
+mod rules_route;
 #[cfg(test)]
 mod server_tests;
 mod sessions_route;

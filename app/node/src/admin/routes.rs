@@ -13,7 +13,8 @@ use weir_process::http::{ListenerLimits, RefusedRequest, Server};
 
 use super::peer::guard;
 use super::{
-    capture_route, metrics_server, reload_route, sessions_route, subscriber_route, trace_route,
+    capture_route, metrics_server, reload_route, rules_route, sessions_route, subscriber_route,
+    trace_route,
 };
 use crate::node::Node;
 
@@ -43,6 +44,7 @@ fn router(node: Arc<Node>) -> Router {
         .route("/subscriber/{address}", get(subscriber_route::show))
         .route("/subscriber/{address}/flush", post(subscriber_route::flush))
         .route("/reload", get(reload_route::compare).post(reload_route::reload))
+        .route("/rules", get(rules_route::hits))
         .route("/capture", get(capture_route::capture))
         .route("/trace", get(trace_route::trace))
         .merge(metrics_server::router())

@@ -105,6 +105,10 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 }
                 reply.send(is_free).unwrap();
             }
+            Some(WorkerRequest::RuleHits { mut counts, reply }) => {
+                counts.hits.iter_mut().zip(7..).for_each(|(sum, hits)| *sum += hits);
+                reply.send(counts).unwrap();
+            }
             Some(WorkerRequest::SwapLive(swap)) => drop(swap.reply.send(swap.settings)),
             Some(WorkerRequest::Trace { mut point, reply }) => {
                 while point.filter().is_some() {

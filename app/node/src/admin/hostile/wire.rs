@@ -65,6 +65,7 @@ async fn answer(mut mailbox: Mailbox) {
                 let _ = reply.send(page);
             }
             Some(WorkerRequest::Flush { reply, .. }) => drop(reply.send(1)),
+            Some(WorkerRequest::RuleHits { counts, reply }) => drop(reply.send(counts)),
             Some(WorkerRequest::SwapLive(swap)) => drop(swap.reply.send(swap.settings)),
             Some(WorkerRequest::Capture { reply, .. } | WorkerRequest::Trace { reply, .. }) => {
                 let _ = reply.send(true);

@@ -43,7 +43,6 @@ impl Node {
             is_deaf: false,
             broken: Vec::new(),
             bird_down: Vec::new(),
-            generation: None,
             troubles: NodeTroubles::default(),
             seen: BTreeMap::new(),
         }
@@ -71,6 +70,7 @@ impl World {
                 broken: self.nodes[node].broken.clone(),
                 bird_down: self.nodes[node].bird_down.clone(),
                 acting: Vec::new(),
+                generation: None,
                 troubles: self.nodes[node].troubles.clone(),
             };
             self.handle(controller, ControllerEvent::Report(report));
