@@ -46,7 +46,7 @@ fn a_node_takes_its_file_again_without_a_restart_and_refuses_what_it_cannot_take
     assert!(text(&broken.stdout).ends_with("refused: generation 1 goes on, nothing was changed\n"));
     let status = text(&lab.ask(&["status"]).stdout);
     assert!(status.contains("settings were refused, the former ones go on"), "{status}");
-    assert!(metrics().contains("weir_generation_refused 1.0"));
+    assert!(metrics().contains("weir_generation_refused{} 1.0"));
 
     edit(&lab, "flows_max = many", "flows_max = 9_000");
     assert_eq!(lab.ask(&["reload"]).status.code(), Some(0));

@@ -70,8 +70,8 @@ fn what_the_tables_were_built_for_decides_and_not_what_is_in_force() {
 fn process_ports_shards_and_identities_need_a_restart() {
     let cases = [
         (
-            "[[worker]]",
-            "[node]\nlog_level = \"debug\"\n[[worker]]",
+            "name = \"n1\"",
+            "name = \"n1\"\nlog_level = \"debug\"",
             "! node.log_level: \"info\" -> \"debug\"",
         ),
         ("core = 1", "core = 3", "! worker 0.core: 1 -> 3"),
