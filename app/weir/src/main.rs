@@ -248,6 +248,10 @@ mod tests {
             let words = std::iter::once("weir").chain(line.split(' '));
             Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
+    }
+
+    #[test]
+    fn incomplete_and_contradictory_commands_are_refused() {
         for line in [
             "",
             "capture",

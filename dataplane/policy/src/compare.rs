@@ -36,8 +36,9 @@ pub struct DecisionChange {
 /// What a comparison has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyComparison {
-    /// Number of flows that both policies were asked about.
+    /// Number of questions that both policies were asked; some may be about one flow.
     pub asked: usize,
+    /// Each flow once.
     pub changes: Vec<DecisionChange>,
 }
 
@@ -56,6 +57,7 @@ pub fn compare(old: &CompiledPolicy, new: &CompiledPolicy, homes: &[Ipv4Net]) ->
     let filters = changed_first(old, new);
     let most = (QUESTIONS_MAX / filters.len().max(1)).clamp(PER_FILTER.0, PER_FILTER.1);
     let mut comparison = PolicyComparison::default();
+    let mut changed = HashSet::new();
     let mut draw = 1;
     for filter in filters {
         if comparison.asked + most > QUESTIONS_MAX {
@@ -68,7 +70,7 @@ pub fn compare(old: &CompiledPolicy, new: &CompiledPolicy, homes: &[Ipv4Net]) ->
                 let found = policy.rules.find(&policy.question(&flow));
                 (RuleVerdict::of(flow.from, found.map(|it| it.action)), found.map(|it| it.rule))
             });
-            if before.0 != after.0 {
+            if before.0 != after.0 && changed.insert(flow.to_string()) {
                 comparison.changes.push(DecisionChange {
                     flow,
                     old: before.0,
@@ -139,7 +141,8 @@ impl Corners {
         });
         let subscriber = pick(&self.subscribers, bounds(&filter.local), round, draw)?;
         let remote = pick(&self.remotes, bounds(&filter.remote), round, draw)?;
-        let ports = |ports: PortRange| (ports.first, ports.last);
+        // Packets of port 0 begin no flow.
+        let ports = |ports: PortRange| (ports.first.max(1), ports.last);
         let inside_port = pick(&self.inside_ports, ports(filter.local_ports), round, draw)?;
         let remote_port = pick(&self.remote_ports, ports(filter.remote_ports), round, draw)?;
         let flows = kinds.map(|(from, protocol)| {

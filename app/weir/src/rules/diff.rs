@@ -98,7 +98,11 @@ fn print(
         }
     }
     let (asked, differ) = (comparison.asked, comparison.changes.len());
-    writeln!(out, "changes: {}; flows asked: {asked}, decided otherwise: {differ}", changes.len())?;
+    writeln!(
+        out,
+        "changes: {}; questions: {asked}, flows decided otherwise: {differ}",
+        changes.len()
+    )?;
     Ok(out.flush()?)
 }
 
@@ -124,7 +128,8 @@ fn print_json(
             })
         })
         .collect();
-    let answer = json!({ "changes": changes, "asked": comparison.asked, "decisions": decisions });
+    let answer =
+        json!({ "changes": changes, "questions": comparison.asked, "decisions": decisions });
     let mut out = stdout();
     writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
     Ok(out.flush()?)

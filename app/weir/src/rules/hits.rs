@@ -13,7 +13,7 @@ use crate::table::{Align, Table};
 /// Count what each rule of a running node has decided, in the order of the rules: flows that began
 /// under it, and packets that it refused or let pass without a session.
 ///
-/// The counts begin anew with each change of settings: `weir reload`, `weir apply`.
+/// The counts begin at 0 with each change of settings: `weir reload`, `weir apply`.
 ///
 ///   weir rules hits
 ///   weir rules hits --top 10

@@ -32,7 +32,6 @@ const LONG_FILES: &[(&str, usize)] = &[
 const LONG_FUNCTIONS: &[(&str, &str)] = &[
     ("app/node/src/cluster/membership.rs", "take_part"),
     ("app/node/src/life_cycle.rs", "start_and_control"),
-    ("app/weir/src/main.rs", "the_commands_of_the_manual_are_understood"),
     ("base/config/tests/config/address_errors.rs", "addresses"),
     (
         "base/config/tests/config/cluster_file.rs",
