@@ -32,6 +32,7 @@ mod collectors;
 mod control;
 mod cores;
 mod dpdk_ports;
+mod drop_metrics;
 mod duration_histogram;
 mod engine_config;
 mod failure;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use weir_engine::{Direction, DropReason, EngineCounters, Side};
+use weir_engine::{Direction, Side};
 use weir_nat::{TableBytes, TablePages};
 use weir_process::http::ConnectionRefusal;
 use weir_process::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
 
 use crate::collector_metrics::collectors;
+use crate::drop_metrics::drops;
 use crate::duration_histogram::Durations;
 use crate::generation_metrics::generations;
 use crate::member_metrics::member;
@@ -109,44 +110,6 @@ fn traffic(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), 
     family.counter("weir_packets", "Frames received and sent.", packets)?;
     let bytes = series(|stats, side, direction| stats.engine.bytes(side, direction));
     family.counter("weir_bytes", "Bytes of Ethernet frames received and sent, without FCS.", bytes)
-}
-
-fn drops(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
-    let mut series = Vec::new();
-    for (number, worker) in workers {
-        for reason in DropReason::ALL {
-            let labels = Labels([("worker", number), ("reason", reason.name()), NO_LABEL]);
-            series.push((labels, worker.stats.engine.dropped(*reason)));
-        }
-    }
-    family.counter("weir_drops", "Packets dropped, by reason.", series)?;
-    let errors = answers(workers, |engine, side| {
-        [engine.icmp_errors(side), engine.icmp_errors_limited(side)]
-    });
-    family.counter("weir_icmp_errors", "ICMP errors of the worker about packets.", errors)?;
-    let resets =
-        answers(workers, |engine, side| [engine.resets(side), engine.resets_limited(side)]);
-    let help = "TCP resets of the worker about segments that a rule rejects.";
-    family.counter("weir_tcp_resets", help, resets)
-}
-
-/// Returns the numbers of answers that were sent to each side, and of those that a limit kept back.
-fn answers<'a>(
-    workers: &'a [Numbered<'_>],
-    counts: impl Fn(&EngineCounters, Side) -> [u64; 2],
-) -> Vec<(Labels<'a>, u64)> {
-    let mut series = Vec::new();
-    for (number, worker) in workers {
-        for side in Side::ALL {
-            let counts = counts(&worker.stats.engine, side);
-            for (result, count) in ["sent", "limited"].into_iter().zip(counts) {
-                let labels =
-                    Labels([("worker", number), ("side", side.name()), ("result", result)]);
-                series.push((labels, count));
-            }
-        }
-    }
-    series
 }
 
 pub(crate) fn per_worker<'a, V>(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_engine::DropReason;
 use weir_process::{ControllerNumbers, ScrapeFormat, controller_text};
 
 use super::*;

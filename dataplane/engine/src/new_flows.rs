@@ -336,6 +336,7 @@ impl<F: Frame> Engine<F> {
         let mut waiting = &packets[..frames.len()];
         let mut each = frames.drain(..);
         loop {
+            self.drop_refused(&mut waiting, &mut each);
             let sent = match self.link(Side::Internet).is_tagged() {
                 false => self.send_opened::<UNTAGGED>(waiting, &mut each, cx.out),
                 true => self.send_opened::<TAGGED>(waiting, &mut each, cx.out),
@@ -351,6 +352,22 @@ impl<F: Frame> Engine<F> {
         others.clear();
         let new_flows = &mut self.new_flows;
         (new_flows.frames, new_flows.packets, new_flows.others) = (frames, packets, others);
+    }
+
+    /// Drops fast-path packets that a rule drops, until one is another packet. They get no answer,
+    /// so nothing more is read of them.
+    #[inline(always)]
+    fn drop_refused(&mut self, waiting: &mut &[WaitingPacket], frames: &mut Drain<'_, F>) {
+        while let [one, rest @ ..] = *waiting
+            && matches!(one.progress, Progress::Refused(Refusal::RuleDrop))
+            && one.other == NOT_OTHER
+        {
+            drop(frames.next());
+            // No rule refuses a source that is no subscriber.
+            self.duties.note_traffic(one.flow.key.shard());
+            self.discard(DropReason::RuleDrop);
+            *waiting = rest;
+        }
     }
 
     /// Sends first packets of flows, fast-path packets whose mappings were made, from their public

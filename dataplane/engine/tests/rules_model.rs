@@ -174,7 +174,10 @@ impl Model {
 fn is_usable(remote: u32) -> bool {
     let own = ["10.2.0", "10.1.0", "203.0.113"];
     let is_own = own.iter().any(|net| dotted(remote).starts_with(net));
-    !is_own && remote >> 24 != 127 && remote != SERVER.to_bits()
+    !is_own
+        && (1..224).contains(&(remote >> 24))
+        && remote >> 24 != 127
+        && remote != SERVER.to_bits()
 }
 
 /// A worker for all homes of the shapes, without limits that a test would reach.

@@ -5,7 +5,7 @@ use crate::doors::{ByDoor, TooManyFilters, address_lists, port_lists};
 use crate::filter::{Question, RuleFilter};
 use crate::lists::{FilterLists, ListMaker, ListStart};
 use crate::ports::PortLists;
-use crate::trie::{PrefixTrie, TrieWalk};
+use crate::trie::{PrefixTrie, TrieWalk, depths};
 
 /// Most questions that are answered together.
 pub const TOGETHER: usize = 64;
@@ -85,13 +85,10 @@ impl<A: IpAddress> Classifier<A> {
             walk.lists[0] = self.remote_port.find(question.remote_port);
             walk.lists[1] = self.local_port.find(question.local_port);
         }
-        for depth in self.remote.depths() {
+        // A walk that has ended stays where it is.
+        for depth in depths(self.remote.depth().max(self.local.depth())) {
             for (walk, question) in walks.iter_mut().zip(questions) {
                 walk.remote = self.remote.step(walk.remote, question.remote, depth);
-            }
-        }
-        for depth in self.local.depths() {
-            for (walk, question) in walks.iter_mut().zip(questions) {
                 walk.local = self.local.step(walk.local, question.local, depth);
             }
         }

@@ -145,8 +145,7 @@ impl PrefixTrie {
         }
         let node = &self.nodes[walk.0 as usize];
         let slot = address.bits(depth, STRIDE) as u32;
-        // The bits up to this slot.
-        let upto = u64::MAX >> (u64::BITS - 1 - slot);
+        let upto = upto(slot);
         if node.children >> slot & 1 == 0 {
             let place = node.first_value + (node.starts & upto).count_ones() - 1;
             weir_flow::prefetch(&self.values, place as usize);
@@ -170,17 +169,21 @@ impl PrefixTrie {
     /// Returns the value of the longest prefix that the address is in.
     #[inline]
     pub fn find<A: IpAddress>(&self, address: A) -> u32 {
-        let mut walk = self.begin(address);
-        for depth in self.depths() {
-            walk = self.step(walk, address, depth);
+        let mut at = self.roots[self.root(address)];
+        let mut depth = ROOT_BITS;
+        // As a walk, without what makes several of them interleave.
+        while at & VALUE == 0 {
+            let node = &self.nodes[at as usize];
+            let slot = address.bits(depth, STRIDE) as u32;
+            let upto = upto(slot);
+            if node.children >> slot & 1 == 0 {
+                let place = node.first_value + (node.starts & upto).count_ones() - 1;
+                return self.values[place as usize];
+            }
+            at = node.first_child + (node.children & upto).count_ones() - 1;
+            depth += STRIDE;
         }
-        self.end(walk)
-    }
-
-    /// Returns the first bit of each step of a walk.
-    #[inline(always)]
-    pub(crate) fn depths(&self) -> impl Iterator<Item = u32> {
-        (0..self.depth).map(|step| ROOT_BITS + step * STRIDE)
+        at & !VALUE
     }
 
     /// Returns the number of the address's root: there is one, or one for each 16 bits.
@@ -198,6 +201,18 @@ impl PrefixTrie {
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.roots) + size_of_val(&*self.nodes) + size_of_val(&*self.values)
     }
+}
+
+/// Returns the first bit of each step of walks through at most so many nodes.
+#[inline(always)]
+pub(crate) fn depths(nodes: u32) -> impl Iterator<Item = u32> {
+    (0..nodes).map(|step| ROOT_BITS + step * STRIDE)
+}
+
+/// Returns the bits of the slots up to this one.
+#[inline(always)]
+fn upto(slot: u32) -> u64 {
+    u64::MAX >> (u64::BITS - 1 - slot)
 }
 
 /// Whether a prefix is no longer than `end` bits.
