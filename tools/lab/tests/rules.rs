@@ -1,0 +1,209 @@
+//! Rules, port forwards and addresses out of service, with kernel TCP stacks on both ends, while
+//! settings change under traffic.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use weir_lab::services::{SERVER, SERVER_ALTERNATE};
+use weir_lab::{Echo, OneNode, Options, exchange, wait_for};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+const RULES: &str = r#"
+[[set]]
+name = "blocked"
+file = "SET"
+
+[[group]]
+name = "business"
+subscribers = ["10.200.0.2/32"]
+
+[[rule]]
+name = "mail-of-business"
+groups = "business"
+protocol = "tcp"
+remote_port = 25
+action = "accept"
+
+[[rule]]
+name = "no-smtp"
+protocol = "tcp"
+remote_port = 25
+action = "reject"
+
+[[rule]]
+name = "court-orders"
+from = "any"
+remote = "@blocked"
+action = "drop"
+
+[[rule]]
+name = "no-ping-of-the-third"
+subscribers = "10.200.0.3"
+protocol = "icmp"
+action = "reject"
+"#;
+
+/// A node whose file the test changes.
+struct Reloaded<'n> {
+    net: &'n OneNode,
+    /// The file of the start.
+    start: String,
+}
+
+impl<'n> Reloaded<'n> {
+    fn new(net: &'n OneNode) -> Result<Self> {
+        Ok(Self { net, start: fs::read_to_string(net.weir.config_path())? })
+    }
+
+    /// Puts a file with further lines in force.
+    fn reload(&self, lines: &str) -> Result<()> {
+        fs::write(self.net.weir.config_path(), format!("{}{lines}", self.start))?;
+        self.net.weir.cli(&["reload", "--force"])?.success().map(drop)
+    }
+
+    /// Returns how often a rule has decided.
+    fn hits(&self, rule: &str) -> Result<u64> {
+        let socket = self.net.lab.directory().join("weir.sock");
+        let socket = socket.to_string_lossy();
+        let args = ["rules", "hits", "--json", "--socket", &socket];
+        let output = self.net.weir.offline(&args)?.success()?.stdout;
+        let counts: serde_json::Value = serde_json::from_str(&output)?;
+        let counts = counts.as_array().context("a list")?;
+        let count = counts.iter().find(|it| it["rule"] == rule).context("no such rule")?;
+        count["hits_total"].as_u64().context("a number")
+    }
+}
+
+fn at(address: Ipv4Addr, port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(address, port)
+}
+
+/// Calls a public endpoint from the internet.
+fn call(net: &OneNode, public: &str) -> Result<TcpStream> {
+    let public: SocketAddr = public.parse()?;
+    net.internet.enter(|| {
+        let stream = TcpStream::connect_timeout(&public, Duration::from_secs(3))?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        Ok(stream)
+    })
+}
+
+#[test]
+fn rules_decide_on_real_connections_and_live_ones_go_on_when_they_come() {
+    OneNode::test(&Options::default(), |net| {
+        let node = Reloaded::new(net)?;
+        let echo = Echo::udp(&net.internet, at(SERVER_ALTERNATE, 7000))?;
+        let mail = Echo::tcp(&net.internet, at(SERVER, 25))?;
+        let live = net.homes[0].udp(0)?;
+        ensure!(exchange::udp(&live, echo.local(), b"before")?);
+        let mut open = net.homes[0].tcp(0, mail.local())?;
+        let set = net.lab.directory().join("blocked.txt");
+        fs::write(&set, format!("# by court order\n{SERVER_ALTERNATE}\n"))?;
+        let rules = RULES.replace("SET", &set.to_string_lossy());
+        node.reload(&rules)?;
+        ensure!(exchange::udp(&live, echo.local(), b"live flows go on")?);
+        exchange::tcp(&mut open, b"so do live connections")?;
+
+        ensure!(!exchange::udp(&net.homes[0].udp(0)?, echo.local(), b"new ones do not begin")?);
+        let began = Instant::now();
+        let refused = net.homes[0].tcp(0, mail.local()).err().context("it is refused")?;
+        let kind = refused.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        ensure!(kind == Some(ErrorKind::ConnectionRefused), "{refused:#}");
+        ensure!(began.elapsed() < Duration::from_secs(3), "a reset comes at once");
+        exchange::tcp(&mut net.homes[1].tcp(0, mail.local())?, b"its group may")?;
+        let pinged = net.homes[2].namespace.run(
+            DEADLINE,
+            "ping",
+            &["-c", "1", "-W", "2", &SERVER.to_string()],
+        )?;
+        ensure!(pinged.stdout.contains("Packet filtered"), "type 3 code 13: {}", pinged.stdout);
+        ensure!(node.hits("no-smtp")? == 1 && node.hits("mail-of-business")? == 1);
+        ensure!(node.hits("court-orders")? >= 4, "each transmission of the datagram");
+        ensure!(net.weir.drops("rule-reject")? >= 2);
+
+        // The file of the set alone changes.
+        fs::write(&set, "192.0.2.0/24\n")?;
+        node.reload(&rules)?;
+        ensure!(exchange::udp(&net.homes[0].udp(0)?, echo.local(), b"not blocked any more")?);
+        fs::write(&set, "192.0.2.0/33\n")?;
+        let broken = net.weir.cli(&["reload"])?;
+        ensure!(
+            !broken.status.success() && broken.stdout.contains("blocked.txt:1:1"),
+            "{broken:?}"
+        );
+        ensure!(exchange::udp(&net.homes[0].udp(0)?, echo.local(), b"the former rules go on")?);
+        Ok(())
+    });
+}
+
+#[test]
+fn forwards_reach_servers_of_homes_and_own_addresses_serve_both_ways() {
+    OneNode::test(&Options::default(), |net| {
+        let node = Reloaded::new(net)?;
+        let home = &net.homes[1];
+        let web = Echo::tcp(&home.namespace, at(home.inside, 8000))?;
+        let phone = net.homes[2].udp(5060)?;
+        ensure!(call(net, "203.0.113.5:8080").is_err(), "nothing is forwarded");
+        node.reload(&format!(
+            "[public]\nstatic = [\n\"{} tcp {}:8000 203.0.113.5:8080\",\n\"{} all {} 203.0.113.6\",\n]\n",
+            home.outer, home.inside, net.homes[2].outer, net.homes[2].inside
+        ))?;
+        let mut calls = Vec::new();
+        for n in 0..3_u8 {
+            let mut stream = call(net, "203.0.113.5:8080")?;
+            exchange::tcp(&mut stream, &[n; 3000])?;
+            calls.push(stream);
+        }
+        ensure!(web.peers().len() == 3, "the callers' own addresses are seen");
+        let mut own = net.homes[0].tcp(0, "203.0.113.5:8080".parse()?)?;
+        exchange::tcp(&mut own, b"a home reaches it by its public address")?;
+
+        // An address of its own: the home calls from it, and is called on it.
+        let server = Echo::udp(&net.internet, at(SERVER, 7000))?;
+        ensure!(exchange::udp(&phone, server.local(), b"out")?);
+        ensure!(server.peers() == ["203.0.113.6:5060".parse::<SocketAddr>()?]);
+        let caller: UdpSocket = net.internet.enter(|| Ok(UdpSocket::bind((SERVER, 9000))?))?;
+        caller.set_read_timeout(Some(DEADLINE))?;
+        caller.send_to(b"ring", "203.0.113.6:5060")?;
+        let mut buffer = [0; 16];
+        phone.set_read_timeout(Some(DEADLINE))?;
+        let (length, from) = phone.recv_from(&mut buffer)?;
+        ensure!(&buffer[..length] == b"ring" && from == SocketAddr::from((SERVER, 9000)));
+        Ok(())
+    });
+}
+
+#[test]
+fn drained_and_quarantined_addresses_leave_homes_served() {
+    OneNode::test(&Options::default(), |net| {
+        let node = Reloaded::new(net)?;
+        let echo = Echo::udp(&net.internet, at(SERVER, 7000))?;
+        let home = &net.homes[0];
+        let live = home.udp(4000)?;
+        ensure!(exchange::udp(&live, echo.local(), b"before")?);
+        let first = *echo.peers().last().context("a sender")?;
+        node.reload(&format!("[public]\ndrain = [\"{}/32\"]\n", first.ip()))?;
+        ensure!(exchange::udp(&live, echo.local(), b"live flows go on")?);
+        ensure!(echo.peers() == [first]);
+        // What is out of service is noted in the turns that follow.
+        wait_for("a flow from another address", DEADLINE, || {
+            let socket = home.udp(0).ok()?;
+            exchange::udp(&socket, echo.local(), b"new").ok().filter(|is_there| *is_there)?;
+            let peers = echo.peers();
+            peers.last().filter(|peer| peer.ip() != first.ip()).map(drop)
+        })?;
+        node.reload(&format!("[public]\nquarantine = [\"{}/32\"]\n", first.ip()))?;
+        wait_for("the flows of the address to end", DEADLINE, || {
+            let args = ["--public", &first.ip().to_string()];
+            net.weir.sessions(&args).ok().filter(|sessions| sessions.is_empty()).map(drop)
+        })?;
+        ensure!(exchange::udp(&live, echo.local(), b"its next packet opens it elsewhere")?);
+        node.reload("")?;
+        ensure!(exchange::udp(&home.udp(0)?, echo.local(), b"after")?);
+        Ok(())
+    });
+}
