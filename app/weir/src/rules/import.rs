@@ -46,7 +46,8 @@ use statements::References;
 /// hook forward" of tables ip and inet, with the chains that they jump to. Everything that is not
 /// carried over is listed on stderr with its table, chain, handle and the reason.
 ///
-///   nft -j list ruleset | weir rules import --home-interface lan0 --internet-interface wan0 -
+///   nft -j list ruleset > nft.json
+///   weir rules import --home-interface lan0 --internet-interface wan0 nft.json > rules.toml
 ///
 /// Exit codes: 0 all is carried over, 1 something is not, 2 the input is no ruleset.
 #[derive(Debug, clap::Args)]
