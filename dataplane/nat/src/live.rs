@@ -122,7 +122,8 @@ impl LiveNatSettings {
 
 impl AdminMut<'_> {
     /// Puts the settings in force, from the next packet on, and leaves the former ones in their
-    /// place: allocates and frees nothing. Live flows stay; their timers are the new ones.
+    /// place: allocates and frees nothing. Live flows stay; their timers are the new ones. What a
+    /// home may begin follows from the next second on: it keeps the tokens of this one.
     ///
     /// # Panics
     /// If the settings do not [`fit`](LiveNatSettings::fit) the tables.

@@ -162,20 +162,11 @@ impl Nat {
         if !self.has_room(1) {
             return Err(Refusal::TableFull);
         }
-        let fixed = match self.policy.has_static && self.statics.may_have(flow.key.home().outer) {
-            true => self.static_of_inside(&flow.home(), flow.key.inside(), flow.protocol),
-            false => None,
-        };
-        let own = fixed.and_then(|public| self.ports.position_of(public.address));
-        let subscriber = self.admit_home(&flow.home(), own, now)?;
-        let prepared = match fixed {
-            None => self.prepare_for(subscriber, flow, now, opening),
-            Some(public) => self
-                .check_share(subscriber)
-                .and_then(|()| self.check_tokens(subscriber, now))
-                .and_then(|()| self.lease_static(subscriber, public, flow, opening)),
-        };
-        if let Err(refusal) = prepared {
+        if self.policy.has_static && self.prepare_static(flow, now, opening)? {
+            return Ok(());
+        }
+        let subscriber = self.admit_home(&flow.home(), None, now)?;
+        if let Err(refusal) = self.prepare_for(subscriber, flow, now, opening) {
             self.dismiss_home(subscriber);
             return Err(refusal);
         }
@@ -183,10 +174,38 @@ impl Nat {
         home.count_prepared();
         opening.flags = home.mapping_flags();
         opening.is_logged = false;
-        if fixed.is_some() {
-            opening.set_static(opening.flags);
-        }
         Ok(())
+    }
+
+    /// Prepares the mapping of an inside endpoint that has a static one. False, and nothing
+    /// changed, if it has none that is free.
+    #[cold]
+    #[inline(never)]
+    fn prepare_static(
+        &mut self,
+        flow: &NewFlow,
+        now: Tick,
+        opening: &mut Opening,
+    ) -> Result<bool, Refusal> {
+        if !self.statics.may_have(flow.key.home().outer) {
+            return Ok(false);
+        }
+        let fixed = self.static_of_inside(&flow.home(), flow.key.inside(), flow.protocol);
+        let Some(public) = fixed else { return Ok(false) };
+        let own = self.ports.position_of(public.address);
+        let subscriber = self.admit_home(&flow.home(), own, now)?;
+        let leased = self
+            .check_share(subscriber)
+            .and_then(|()| self.check_tokens(subscriber, now))
+            .and_then(|()| self.lease_static(subscriber, public, flow, opening));
+        if let Err(refusal) = leased {
+            self.dismiss_home(subscriber);
+            return Err(refusal);
+        }
+        let home = self.subscribers.get_mut(subscriber);
+        home.count_prepared();
+        opening.set_static(home.mapping_flags());
+        Ok(true)
     }
 
     /// Leases the public endpoint of a static mapping, in any lane that this worker owns.

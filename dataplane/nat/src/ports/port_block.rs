@@ -114,6 +114,8 @@ pub(crate) struct PortBlocks {
     free_positions: FreePositions,
     /// Number of addresses out of service.
     out_of_service: u32,
+    /// Whether an address has been out of service, or a block reserved.
+    is_any_set_apart: bool,
     /// Per address one bit per block, set = free.
     free: Region<u64>,
     /// As `free`, set = reserved for static mappings, and so not free.
@@ -179,6 +181,7 @@ impl PortBlocks {
             runs: Vec::new(),
             free_positions: FreePositions::new(addresses as u32),
             out_of_service: 0,
+            is_any_set_apart: false,
         };
         (0..addresses as u32).for_each(|address| pool.free_address(address));
         for (shard, index) in config.shards.iter().zip(0..) {
@@ -209,7 +212,7 @@ impl PortBlocks {
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
         let at = (address * words + number / WORD_BITS) as usize;
         let bit = 1u64 << (number % WORD_BITS);
-        if self.reserved[at] & bit != 0 {
+        if self.is_any_set_apart && self.reserved[at] & bit != 0 {
             return;
         }
         let word = &mut self.free[at];

@@ -141,7 +141,7 @@ impl Nat {
             return Err(Refusal::PortsExhausted);
         }
         let home = *self.subscribers.get(subscriber);
-        if self.ports.gives_no_block(home.paired_address) {
+        if self.ports.is_any_set_apart() && self.ports.gives_no_block(home.paired_address) {
             return self.open_block_elsewhere(subscriber, home.shard);
         }
         let mut block = self.ports.open(home.paired_address, subscriber, &mut self.random);

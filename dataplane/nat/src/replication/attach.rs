@@ -167,14 +167,11 @@ impl Nat {
                 position
             }
         };
-        let (mut block, mut port_bit) = (BlockId::NONE, PortBit::NONE);
-        if !image.is_static() {
-            block = self.ports.block_of(position, port);
-            let (_, lane_of_block) = self.ports.address_and_lane(block);
-            if !self.ports.is_usable(port) || lane_of_block != u32::from(lane) {
-                return None;
-            }
-            port_bit = self.ports.bit_of(block, image.protocol(), port);
+        let block = self.ports.block_of(position, port);
+        let (_, lane_of_block) = self.ports.address_and_lane(block);
+        let is_foreign = !self.ports.is_usable(port) || lane_of_block != u32::from(lane);
+        if is_foreign && !image.is_static() {
+            return None;
         }
         let paired_address = match paired_address {
             None => position,
@@ -183,6 +180,9 @@ impl Nat {
                 .position_of(paired_address)
                 .filter(|&paired_address| self.ports.shard_at(paired_address) == shard)?,
         };
+        let port_bit = self.ports.bit_of(block, image.protocol(), port);
+        // A static mapping has no block.
+        let block = if image.is_static() { BlockId::NONE } else { block };
         Some(PoolPlace { address: position, paired_address, block, port_bit })
     }
 

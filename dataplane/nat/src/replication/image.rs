@@ -219,7 +219,7 @@ impl MappingImage {
 
     #[inline(always)]
     pub(crate) fn is_static(&self) -> bool {
-        self.flags() & Mapping::STATIC != 0
+        self.words[2] & u64::from(Mapping::STATIC) << FLAGS_SHIFT != 0
     }
 
     #[inline(always)]

@@ -23,11 +23,18 @@ impl PortBlocks {
         self.out_of_service += u32::from(out_of_service.is_some());
         self.out_of_service -= u32::from(place.out_of_service.is_some());
         place.out_of_service = out_of_service;
+        self.is_any_set_apart |= out_of_service.is_some();
     }
 
     /// Counts the free blocks of a shard again.
     pub(crate) fn recount(&mut self, shard: ShardIndex) {
         self.set_lanes(shard, self.lanes(shard));
+    }
+
+    /// True if an address has been out of service or a block reserved: else no choice has to look.
+    #[inline(always)]
+    pub(crate) fn is_any_set_apart(&self) -> bool {
+        self.is_any_set_apart
     }
 
     /// True if an address is out of service.
@@ -65,6 +72,7 @@ impl PortBlocks {
                 continue;
             }
             has_changed = true;
+            self.is_any_set_apart |= reserved != 0;
             self.free[at] &= !reserved;
             let usable = usable_word(number, self.first_usable, self.blocks_per_address);
             let mut given_back = former & !reserved & usable;
