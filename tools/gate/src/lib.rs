@@ -71,7 +71,7 @@ pub const PARTS: [Part; 21] = [
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        607.0,
+        614.0,
         mirroring::apply,
     ),
 ];
