@@ -218,8 +218,7 @@ impl PortBlocks {
         let word = &mut self.free[at];
         let place = &mut self.addresses[address as usize];
         let shard = &mut self.shards[usize::from(place.shard.0)];
-        let is_counted = shard.lanes & bit != 0 && place.out_of_service.is_none();
-        let owned = u32::from(is_counted);
+        let owned = u32::from(shard.lanes & bit != 0 && place.out_of_service.is_none());
         if is_free {
             assert!(*word & bit == 0, "a block is freed once");
             *word |= bit;
