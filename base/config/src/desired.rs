@@ -26,7 +26,6 @@ use crate::cluster_types::{ClusterFile, ClusterSettings, ClusterShard, Commit, M
 use crate::policy_types::PolicySettings;
 use crate::port_share::PortShare;
 use crate::public_types::PublicSettings;
-use crate::set_file::LoadedSet;
 use crate::types::{
     Access, Config, Fragments, LimitSettings, NatSettings, ShardSettings, TimeoutSettings,
     WorkerSettings,
@@ -82,14 +81,6 @@ impl Desired {
         access.subscribers.sort_unstable();
         let (policy, public) = (policy.sorted(), public.sorted());
         Self { cluster, access, nat, timeouts, fragments, limits, policy, public, shards }
-    }
-
-    /// Returns the state as it goes to etcd: of each set that has a file only the identity of its
-    /// entries, which go there apart.
-    #[must_use]
-    pub fn with_contents(mut self, sets: &[LoadedSet]) -> Self {
-        self.policy = self.policy.with_contents(sets);
-        self
     }
 
     /// Returns the shard with a number.

@@ -6,6 +6,7 @@
 //!   cluster file                         [cluster]  service [[shard]] [[pool]]
 //!
 //!   service: [access] [nat] [timeouts] [fragments] [limits] [[set]] [[group]] [[rule]]
+//!            [public]
 //! ```
 //!
 //! Each fact has one place: facts about one machine in its node's file, facts about all machines in
@@ -70,8 +71,6 @@ impl Files {
     pub(crate) const MEMBER: Self = Self(2);
     pub(crate) const CLUSTER: Self = Self(4);
     pub(crate) const ALL: Self = Self(7);
-    /// Not for files: the cluster's value in etcd alone, beside all that the cluster file may have.
-    pub(crate) const STORED: Self = Self(8);
     /// Kinds with keys of one machine.
     pub(crate) const NODE: Self = Self::SINGLE.or(Self::MEMBER);
     /// Kinds with the service that all homes get, whichever worker serves them.
@@ -86,8 +85,7 @@ impl Files {
         let bits = match file {
             FileKind::Single => Self::SINGLE,
             FileKind::Member => Self::MEMBER,
-            FileKind::Cluster => Self::CLUSTER,
-            FileKind::Stored => Self::CLUSTER.or(Self::STORED),
+            FileKind::Cluster | FileKind::Stored => Self::CLUSTER,
         };
         self.0 & bits.0 != 0
     }

@@ -87,10 +87,10 @@ pub(crate) fn find(section: &str, name: &str, file: FileKind) -> Option<&'static
     named(section, name).find(|key| key.files().has(file))
 }
 
-/// Returns the kinds of files in which `section` has a key `name`; `None` if no file has it.
+/// Returns the kinds of files in which `section` has a key `name`; `None` if there is no such key
+/// at all.
 pub(crate) fn files(section: &str, name: &str) -> Option<Files> {
-    let files = named(section, name).map(ConfigKey::files);
-    files.filter(|files| *files != Files::STORED).reduce(Files::or)
+    named(section, name).map(ConfigKey::files).reduce(Files::or)
 }
 
 fn named<'n>(section: &'n str, name: &'n str) -> impl Iterator<Item = &'static ConfigKey> + 'n {

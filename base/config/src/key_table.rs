@@ -76,12 +76,6 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
         files: Files::SERVICE,
     },
     SectionDoc {
-        id: "content",
-        title: "`set.content`",
-        about: "Identity of a set's entries, which lie beside this value.",
-        files: Files::STORED,
-    },
-    SectionDoc {
         id: "group",
         title: "`[[group]]`",
         about: "Homes under a name, for rules. At most 15 groups, and a home is in one of them or in none.",
@@ -349,9 +343,6 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "File with an address or a prefix on each line, IPv4 or IPv6, at most 1,000,000; `#` begins a comment. A file that is missing or has a wrong line is refused as a whole."),
     key("set", "prefixes", Form("string or list of strings", "addresses and prefixes without host bits"), "", Absent("required without `file`"),
         "The entries, IPv4 or IPv6. Those of IPv6 have no effect yet: rules are about IPv4."),
-    key("set", "content", Form("table", "see below"), "", Absent("required without `file` and `prefixes`"), "Identity of the entries.").only(Files::STORED),
-    key("content", "sha256", Form("string", "64 hexadecimal digits"), "", Required, "SHA-256 of the entries."),
-    key("content", "entries", Integer(0, 1_000_000), "", Value("0"), "Number of entries."),
 
     key("group", "name", POLICY_NAME, "", Required, "Its name. No two groups share one."),
     key("group", "subscribers", Form("string or list of strings", "IPv4 addresses and prefixes without host bits"), "", Required,
@@ -359,7 +350,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
 
     key("rule", "name", POLICY_NAME, "", Required, "Its name. No two rules share one."),
     key("rule", "from", Choice(&["home", "internet", "any"]), "", Value("\"home\""),
-        "Who begins the flow. `home`: a home, with the first packet of a mapping or of a further session. `internet`: a remote, with a packet to a mapping that has no session with it; `accept` lets it in whatever `nat.filtering` says."),
+        "The side that begins the flow. `home`: a home, with the first packet of a mapping or of a further session. `internet`: a remote, with a packet to a mapping that has no session with it; `accept` lets it in whatever `nat.filtering` says."),
     key("rule", "groups", Form("string or list of strings", "names of groups"), "", Absent("all homes"), "The homes of these groups."),
     key("rule", "subscribers", Form("string or list of strings", ADDRESSES), "", Absent("all homes"),
         "These homes: outer sources in gre mode, inside addresses in plain mode."),

@@ -21,6 +21,7 @@ mod file_kind;
 mod findings;
 mod key;
 mod key_table;
+mod line_errors;
 mod node_difference;
 mod policy_lines;
 mod policy_types;
@@ -53,8 +54,8 @@ pub use diagnostic::Diagnostic;
 pub use node_difference::node_difference;
 pub use policy_lines::PolicyLines;
 pub use policy_types::{
-    ActionSetting, ContentDigest, GROUPS_MAX, GroupSettings, OriginSetting, PolicySettings,
-    PortSpan, ProtocolSetting, RuleAddress, RuleSettings, SetContent, SetSettings, SetSource,
+    ActionSetting, GROUPS_MAX, GroupSettings, OriginSetting, PolicySettings, PortSpan,
+    ProtocolSetting, RuleAddress, RuleSettings, SetSettings, SetSource,
 };
 pub use port_share::PortShare;
 pub use public_types::{PublicSettings, StaticProtocol, StaticSettings};

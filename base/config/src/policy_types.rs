@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Serialize, Serializer};
@@ -71,48 +70,6 @@ pub enum SetSource {
     Prefixes(Vec<IpNet>),
     /// A file with an entry on each line; an absolute path.
     File(PathBuf),
-    /// Beside the cluster's value in etcd, which has no room for them.
-    Content(SetContent),
-}
-
-/// Identity of a set's entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct SetContent {
-    pub sha256: ContentDigest,
-    pub entries: u64,
-}
-
-/// SHA-256 of a set's entries, as [`LoadedSet::text`](crate::LoadedSet::text) writes them. In text
-/// 64 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContentDigest(pub [u8; 32]);
-
-impl fmt::Display for ContentDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl FromStr for ContentDigest {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let is_hex = |digit: u8| digit.is_ascii_hexdigit() && !digit.is_ascii_uppercase();
-        if text.len() != 64 || !text.bytes().all(is_hex) {
-            return Err(());
-        }
-        let mut bytes = [0; 32];
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| ())?;
-        }
-        Ok(Self(bytes))
-    }
-}
-
-impl Serialize for ContentDigest {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
 }
 
 /// `[[group]]`: homes under a name.
@@ -160,7 +117,7 @@ impl OriginSetting {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProtocolSetting {
     Tcp,

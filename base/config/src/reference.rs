@@ -10,7 +10,7 @@ use crate::key_table::{KEYS, SECTIONS};
 /// section.
 pub fn key_reference() -> String {
     let mut text = String::new();
-    for section in SECTIONS.iter().filter(|section| section.files != Files::STORED) {
+    for section in SECTIONS {
         let _ = write!(text, "## {}\n\n{}", section.title, section.about);
         if section.files != Files::ALL {
             let _ = write!(text, " In: {}.", section.files.words());
@@ -19,9 +19,7 @@ pub fn key_reference() -> String {
         text.push_str(
             "| key | type | range | unit | default | meaning |\n|---|---|---|---|---|---|\n",
         );
-        for key in
-            KEYS.iter().filter(|key| key.section == section.id && key.files() != Files::STORED)
-        {
+        for key in KEYS.iter().filter(|key| key.section == section.id) {
             text.push_str(&row(key));
         }
         text.push('\n');

@@ -52,7 +52,8 @@ impl Desired {
                 column: 1,
                 key: "set".to_owned(),
                 message: format!("the cluster takes {bytes} bytes, at most {BYTES_MAX} fit"),
-                fix: "use fewer, larger prefixes in the files of the sets".to_owned(),
+                fix: "use fewer, larger prefixes in the files of sets, and fewer static mappings"
+                    .to_owned(),
             }]);
         }
         Ok(self)

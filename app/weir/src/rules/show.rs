@@ -135,7 +135,6 @@ fn object(policy: &LoadedPolicy) -> anyhow::Result<Value> {
                 "name": set.name,
                 "entries": set.entries(),
                 "ipv6": set.ipv6.len(),
-                "sha256": set.content().sha256.to_string(),
                 "from": source(policy, &set.name),
             })
         })

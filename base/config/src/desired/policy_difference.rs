@@ -7,7 +7,7 @@ use std::fmt::Display;
 use serde_json::Value;
 
 use crate::desired::difference::{Effect, SettingChange, object, words};
-use crate::policy_types::{PolicySettings, RuleSettings, SetContent, SetSource};
+use crate::policy_types::{PolicySettings, RuleSettings, SetSource};
 
 /// Most elements that the change of a list names.
 const NAMED_MAX: usize = 3;
@@ -48,13 +48,12 @@ fn sets(old: &PolicySettings, new: &PolicySettings, changes: &mut Vec<SettingCha
 
 fn size(source: &SetSource) -> String {
     match source {
-        SetSource::Prefixes(prefixes) => count(prefixes.len() as u64),
-        SetSource::Content(SetContent { entries, .. }) => count(*entries),
+        SetSource::Prefixes(prefixes) => count(prefixes.len()),
         SetSource::File(path) => format!("the entries of {}", path.display()),
     }
 }
 
-fn count(entries: u64) -> String {
+fn count(entries: usize) -> String {
     let plural = if entries == 1 { "y" } else { "ies" };
     format!("{entries} entr{plural}")
 }
@@ -69,7 +68,7 @@ fn set_change(old: &SetSource, new: &SetSource) -> String {
             let mut parts = Vec::new();
             for (nets, word) in [(added, "added"), (removed, "removed")] {
                 if !nets.is_empty() {
-                    parts.push(format!("{} {word}{}", count(nets.len() as u64), examples(&nets)));
+                    parts.push(format!("{} {word}{}", count(nets.len()), examples(&nets)));
                 }
             }
             parts.join(", ")

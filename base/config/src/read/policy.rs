@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use ipnet::{IpNet, Ipv4Net};
 use toml::de::DeValue;
 
-use crate::file_kind::FileKind;
 use crate::findings::Findings;
 use crate::policy_types::{
-    ActionSetting, ContentDigest, GroupSettings, OriginSetting, PolicySettings, PortSpan,
-    ProtocolSetting, RuleAddress, RuleSettings, SetContent, SetSettings, SetSource,
+    ActionSetting, GroupSettings, OriginSetting, PolicySettings, PortSpan, ProtocolSetting,
+    RuleAddress, RuleSettings, SetSettings, SetSource,
 };
 use crate::read::node::is_printable;
 use crate::section::{KeyedValue, Section, integer};
@@ -43,33 +42,19 @@ fn set(section: &Section<'_>, findings: &mut Findings<'_>) -> SetSettings {
     let is_path = |text: &str| text.starts_with('/') && is_printable(text);
     let file = section.text("file", findings, is_path).map(PathBuf::from);
     let prefixes = list(section, "prefixes", findings, entry_of_set);
-    let is_stored = section.file() == FileKind::Stored;
-    let content = if is_stored { content(section, findings) } else { None };
-    let given = ["file", "prefixes", "content"].map(|key| findings.is_given(&section.path_of(key)));
-    match given.iter().filter(|is_given| **is_given).count() {
-        0 => {
+    let given = ["file", "prefixes"].map(|key| findings.is_given(&section.path_of(key)));
+    match given {
+        [false, false] => {
             let fix = "write file = \"/etc/weir/sets/NAME.txt\" or prefixes = [...]";
             findings.error(&section.path_of("file"), "missing, as are prefixes", fix);
         }
-        1 => {}
-        _ => {
+        [true, true] => {
             let fix = "a set has its entries in a file or here: remove one";
             findings.error(&section.path_of("file"), "beside prefixes", fix);
         }
+        _ => {}
     }
-    let source = match (content, file) {
-        (Some(content), _) => SetSource::Content(content),
-        (None, Some(file)) => SetSource::File(file),
-        (None, None) => SetSource::Prefixes(prefixes),
-    };
-    SetSettings { name, source }
-}
-
-fn content(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<SetContent> {
-    let content = section.section("content", "content", findings);
-    let is_digest = |text: &str| text.parse::<ContentDigest>().is_ok();
-    let sha256 = content.text("sha256", findings, is_digest).and_then(|text| text.parse().ok());
-    Some(SetContent { sha256: sha256?, entries: content.integer("entries", findings) })
+    SetSettings { name, source: file.map_or(SetSource::Prefixes(prefixes), SetSource::File) }
 }
 
 fn group(section: &Section<'_>, findings: &mut Findings<'_>) -> GroupSettings {
