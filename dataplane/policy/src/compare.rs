@@ -9,6 +9,7 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
+use fastrand::Rng;
 use ipnet::Ipv4Net;
 use weir_config::ProtocolSetting;
 use weir_rules::{FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter};
@@ -58,7 +59,8 @@ pub fn compare(old: &CompiledPolicy, new: &CompiledPolicy, homes: &[Ipv4Net]) ->
     let most = (QUESTIONS_MAX / filters.len().max(1)).clamp(PER_FILTER.0, PER_FILTER.1);
     let mut comparison = PolicyComparison::default();
     let mut changed = HashSet::new();
-    let mut draw = 1;
+    // The same flows in each run.
+    let mut draw = Rng::with_seed(1);
     for filter in filters {
         if comparison.asked + most > QUESTIONS_MAX {
             break;
@@ -70,7 +72,7 @@ pub fn compare(old: &CompiledPolicy, new: &CompiledPolicy, homes: &[Ipv4Net]) ->
                 let found = policy.rules.find(&policy.question(&flow));
                 (RuleVerdict::of(flow.from, found.map(|it| it.action)), found.map(|it| it.rule))
             });
-            if before.0 != after.0 && changed.insert(flow.to_string()) {
+            if before.0 != after.0 && changed.insert(flow) {
                 comparison.changes.push(DecisionChange {
                     flow,
                     old: before.0,
@@ -134,7 +136,7 @@ impl Corners {
     }
 
     /// Returns a flow that the filter fits, but for its group. `None` if no home is in it.
-    fn flow(&self, filter: &RuleFilter<u32>, round: usize, draw: &mut u64) -> Option<FlowQuestion> {
+    fn flow(&self, filter: &RuleFilter<u32>, round: usize, draw: &mut Rng) -> Option<FlowQuestion> {
         let kinds = [FlowOrigin::Home, FlowOrigin::Internet].into_iter().flat_map(|from| {
             [ProtocolSetting::Tcp, ProtocolSetting::Udp, ProtocolSetting::Icmp]
                 .map(|protocol| (from, protocol))
@@ -188,7 +190,7 @@ fn pick<T: Copy + Ord>(
     values: &[T],
     (first, last): (T, T),
     round: usize,
-    draw: &mut u64,
+    draw: &mut Rng,
 ) -> Option<T> {
     let begin = values.partition_point(|value| *value < first);
     let end = values.partition_point(|value| *value <= last);
@@ -196,12 +198,7 @@ fn pick<T: Copy + Ord>(
     match round {
         0 => values.first().copied(),
         1 => values.last().copied(),
-        _ => {
-            // xorshift64 (Marsaglia 2003): the same flows in each run.
-            *draw ^= *draw << 13;
-            *draw ^= *draw >> 7;
-            *draw ^= *draw << 17;
-            values.get((*draw % values.len().max(1) as u64) as usize).copied()
-        }
+        _ if values.is_empty() => None,
+        _ => values.get(draw.usize(..values.len())).copied(),
     }
 }

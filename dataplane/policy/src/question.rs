@@ -10,7 +10,7 @@ use crate::expand::number;
 
 /// A flow that begins. In text `home 10.200.1.5 udp 40000 198.51.100.7:53`, or for ICMP, which has
 /// no ports, `home 10.200.1.5 icmp 198.51.100.7`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowQuestion {
     /// The side that begins it.
     pub from: FlowOrigin,

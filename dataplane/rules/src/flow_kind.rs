@@ -1,7 +1,7 @@
 //! Where a flow comes from, and its protocol.
 
 /// The side that begins a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowOrigin {
     Home,
     Internet,
