@@ -1,7 +1,8 @@
 //! Sets of addresses, or of ports, as ranges.
 
-use std::fmt::Write as _;
 use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Subnets;
 
 /// The last port, and the end of all ports.
 pub(super) const LAST_PORT: u32 = u16::MAX as u32;
@@ -82,21 +83,14 @@ impl RangeSet {
 
     /// Returns the fewest prefixes that make up a set of addresses; one address has no length.
     pub(super) fn prefixes(&self) -> Vec<String> {
-        let mut prefixes = Vec::new();
-        for &(first, last) in &self.0 {
-            let (mut at, end) = (u64::from(first), u64::from(last));
-            while at <= end {
-                let aligned = if at == 0 { 32 } else { at.trailing_zeros().min(32) };
-                let bits = aligned.min((end - at + 1).ilog2());
-                let mut prefix = Ipv4Addr::from(at as u32).to_string();
-                if bits > 0 {
-                    let _ = write!(prefix, "/{}", 32 - bits);
-                }
-                prefixes.push(prefix);
-                at += 1 << bits;
-            }
-        }
-        prefixes
+        let nets = self.0.iter().flat_map(|&(first, last)| {
+            Ipv4Subnets::new(Ipv4Addr::from(first), Ipv4Addr::from(last), 0)
+        });
+        nets.map(|net| match net.prefix_len() {
+            32 => net.addr().to_string(),
+            _ => net.to_string(),
+        })
+        .collect()
     }
 
     /// Returns a set of ports as the elements of a TOML array.
