@@ -280,6 +280,15 @@ fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     family.gauge("weir_blocks_free", "Port blocks no home holds.", free)?;
     let total = series(|stats| stats.blocks_total.get());
     family.gauge("weir_blocks", "Port blocks of the shard.", total)?;
+    let closed = series(|stats| stats.addresses_out_of_service.get());
+    let help = "Public addresses that are drained or quarantined.";
+    family.gauge("weir_addresses_out_of_service", help, closed)?;
+    let left = series(|stats| stats.ports_out_of_service.get());
+    let help = "Public ports that carry a mapping on addresses that are drained or quarantined.";
+    family.gauge("weir_ports_out_of_service", help, left)?;
+    let awaited = series(|stats| stats.blocks_awaited.get());
+    let help = "Port blocks of static mappings that homes still hold.";
+    family.gauge("weir_static_blocks_awaited", help, awaited)?;
     let subscribers = series(|stats| stats.subscribers.get());
     family.gauge("weir_shard_subscribers", "Homes admitted to the shard.", subscribers)
 }

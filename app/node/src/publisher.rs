@@ -131,6 +131,9 @@ fn publish_shard<F: Frame>(shard: usize, engine: &Engine<F>, stats: &WorkerStats
     stats.ports_used.set(gauges.ports_used.into());
     stats.blocks_free.set(gauges.blocks_free.into());
     stats.blocks_total.set(gauges.blocks_total.into());
+    stats.addresses_out_of_service.set(gauges.addresses_out_of_service.into());
+    stats.ports_out_of_service.set(gauges.ports_out_of_service.into());
+    stats.blocks_awaited.set(gauges.blocks_awaited.into());
 }
 
 #[cfg(test)]

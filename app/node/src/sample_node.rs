@@ -47,6 +47,9 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     stats.shards[0].ports_used.set(4);
     stats.shards[0].blocks_free.set(60);
     stats.shards[0].blocks_total.set(64);
+    stats.shards[0].addresses_out_of_service.set(2);
+    stats.shards[0].ports_out_of_service.set(3);
+    stats.shards[0].blocks_awaited.set(1);
     stats.tx_dropped[Side::Internet as usize].set(2);
     let (requester, mailbox) = mailbox();
     let worker = WorkerHandle {

@@ -99,6 +99,9 @@ pub(crate) struct ShardStats {
     pub ports_used: Gauge,
     pub blocks_free: Gauge,
     pub blocks_total: Gauge,
+    pub addresses_out_of_service: Gauge,
+    pub ports_out_of_service: Gauge,
+    pub blocks_awaited: Gauge,
 }
 
 impl WorkerStats {

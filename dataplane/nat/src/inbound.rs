@@ -8,7 +8,7 @@ use crate::fast_path::OutboundKey;
 use crate::nat::{Nat, Policy};
 use crate::opening::Opening;
 use crate::packet::{Delivery, Inbound, NewFlow, Refusal};
-use crate::ports::static_mappings::StaticEndpoint;
+use crate::ports::static_mappings::StaticHolder;
 use crate::replication::journal::MarkKind;
 use crate::sessions::mapping::{Mapping, MappingKind, Remote};
 use crate::sessions::session_state::{SentBy, SessionState};
@@ -83,7 +83,7 @@ impl Nat {
         let fixed = self.static_of_public(public, protocol);
         let fixed = fixed.filter(|_| !self.is_held(public, protocol));
         let fixed = fixed.ok_or(Refusal::NoMapping)?;
-        let StaticEndpoint { home, inside, .. } = fixed;
+        let StaticHolder { home, inside } = fixed;
         self.check_opening(protocol, tcp_flags)?;
         let rule = self.ask_static(protocol, &fixed, remote)?;
         self.check_replicas(home.shard)?;

@@ -21,7 +21,7 @@ use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{Endpoint, Protocol};
 use crate::nat::Nat;
 use crate::packet::{NewFlow, Outbound, Refusal};
-use crate::ports::static_mappings::StaticEndpoint;
+use crate::ports::static_mappings::StaticHolder;
 
 /// Most flows for which [`Nat::find_rules`] finds the rules at once.
 pub const ASKED_MAX: usize = TOGETHER;
@@ -181,7 +181,7 @@ impl Nat {
     pub(crate) fn ask_static(
         &mut self,
         protocol: Protocol,
-        holder: &StaticEndpoint,
+        holder: &StaticHolder,
         remote: Endpoint,
     ) -> Result<u32, Refusal> {
         let asked = (protocol, holder.home.outer, holder.inside, remote);

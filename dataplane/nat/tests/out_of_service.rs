@@ -40,8 +40,16 @@ fn drained_address_keeps_its_flows_and_gets_no_others() {
     let again = addresses(&mut world, 1..80, 2);
     assert_eq!(next, again, "a home that moved is paired with its new address");
     assert!(world.udp_back(Endpoint::new(before[0], 1), server(1)).is_err());
-    assert_eq!(world.nat.admin().out_of_service(SHARD).0, 1);
+    let left = |world: &World| {
+        let gauges = world.nat.admin().shard_gauges(SHARD);
+        (gauges.addresses_out_of_service, gauges.ports_out_of_service)
+    };
+    let live = before.iter().filter(|address| **address == before[0]).count() as u32;
+    assert_eq!(left(&world), (1, live));
     world.nat.admin().audit();
+    world.wait_and_collect(300);
+    world.wait_and_collect(120);
+    assert_eq!(left(&world), (1, 0), "nobody uses it any more");
 }
 
 #[test]
@@ -115,7 +123,7 @@ fn shard_that_is_added_later_takes_over_what_is_out_of_service() {
     set(&mut world, OutOfService::Drained, &["198.18.0.0/31"]);
     let added = shard(13, "198.18.0.0/30");
     let index = world.nat.replica_mut().add_shard(&added, 0xff, world.now).unwrap();
-    assert_eq!(world.nat.admin().out_of_service(index).0, 2);
+    assert_eq!(world.nat.admin().shard_gauges(index).addresses_out_of_service, 2);
     for n in 0..20 {
         let home = Home { shard: index, ..home(n) };
         let public = world.udp_out(home, inside(0), server(1)).unwrap();
@@ -127,5 +135,5 @@ fn shard_that_is_added_later_takes_over_what_is_out_of_service() {
     assert!(world.nat.replica().is_removed(index));
     let open = shard(14, "198.18.0.4/30");
     let index = world.nat.replica_mut().add_shard(&open, 0xff, world.now).unwrap();
-    assert_eq!(world.nat.admin().out_of_service(index).0, 0);
+    assert_eq!(world.nat.admin().shard_gauges(index).addresses_out_of_service, 0);
 }

@@ -156,14 +156,14 @@ fn no_home_gets_a_port_that_is_forwarded_and_a_block_in_use_is_waited_for() {
     let taken = world.udp_out(home(5), inside(0), server(1)).unwrap();
     let text = format!("{}:{}", std::net::Ipv4Addr::from(taken.address), taken.port);
     set(&mut world, &[forward(1, "192.168.1.20:80", &text, Protocol::Udp)]);
-    assert_eq!(world.nat.admin().blocks_reserved(SHARD), (1, 1));
+    assert_eq!(world.nat.admin().shard_gauges(SHARD).blocks_awaited, 1);
     assert_eq!(arrive(&mut world, taken, server(2), Protocol::Udp, 0), Err(Refusal::Filtered));
     let instead = world.udp_out(home(1), at("192.168.1.20:80"), server(1)).unwrap();
     assert_ne!(instead, taken, "it has another port as long as the block is a home's");
     assert_eq!(world.udp_out(home(5), inside(0), server(1)), Ok(taken), "live flows go on");
     world.wait_and_collect(300);
     world.wait_and_collect(120);
-    assert_eq!(world.nat.admin().blocks_reserved(SHARD), (1, 0));
+    assert_eq!(world.nat.admin().shard_gauges(SHARD).blocks_awaited, 0);
     assert_eq!(world.udp_out(home(1), at("192.168.1.20:80"), server(1)), Ok(taken));
     let mut seen = HashSet::new();
     for n in 0..200 {

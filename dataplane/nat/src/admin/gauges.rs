@@ -52,6 +52,11 @@ pub struct ShardGauges {
     pub ports_used: u32,
     pub blocks_free: u32,
     pub blocks_total: u32,
+    pub addresses_out_of_service: u32,
+    /// Leased ports there: at 0 these addresses are unused.
+    pub ports_out_of_service: u32,
+    /// Blocks that homes still hold, so that static mappings wait for them.
+    pub blocks_awaited: u32,
 }
 
 /// Changes on their way to and from other workers.
@@ -131,11 +136,15 @@ impl Admin<'_> {
     #[inline]
     pub fn shard_gauges(self, shard: ShardIndex) -> ShardGauges {
         let nat = self.nat;
+        let (addresses_out_of_service, ports_out_of_service) = nat.ports.out_of_service_in(shard);
         ShardGauges {
             subscribers: nat.subscribers.count(shard),
             ports_used: nat.ports.ports_used(shard),
             blocks_free: nat.ports.blocks_free(shard),
             blocks_total: nat.ports.blocks_total(shard),
+            addresses_out_of_service,
+            ports_out_of_service,
+            blocks_awaited: nat.ports.blocks_awaited(shard),
         }
     }
 

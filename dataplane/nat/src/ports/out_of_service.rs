@@ -17,7 +17,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use weir_flow::RecordId;
 
-use crate::admin::facet::{Admin, AdminMut};
+use crate::admin::facet::AdminMut;
 use crate::endpoint::{ShardIndex, Tick};
 use crate::nat::Nat;
 use crate::ports::port_block::service::OutOfService;
@@ -27,17 +27,6 @@ use crate::ports::port_block::service::OutOfService;
 pub struct PrefixOutOfService {
     pub prefix: Ipv4Net,
     pub how: OutOfService,
-}
-
-impl Admin<'_> {
-    /// Returns the number of this worker's public addresses that are out of service, and of the
-    /// ports in use there, all protocols.
-    pub fn out_of_service(self, shard: ShardIndex) -> (u32, u32) {
-        let ports = &self.nat.ports;
-        let closed = ports.positions(shard).iter();
-        let closed = closed.filter(|&&address| ports.out_of_service(address).is_some());
-        closed.fold((0, 0), |(count, used), &address| (count + 1, used + ports.used_on(address)))
-    }
 }
 
 impl AdminMut<'_> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use weir_flow::RecordId;
 
-use crate::admin::facet::{Admin, AdminMut};
+use crate::admin::facet::AdminMut;
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::nat::Nat;
 use crate::sessions::mapping::Mapping;
@@ -214,12 +214,11 @@ impl StaticConflict {
     }
 }
 
-/// A public endpoint and its holder, by the settings.
+/// The holder of a public endpoint, by the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StaticEndpoint {
+pub(crate) struct StaticHolder {
     pub(crate) home: Home,
     pub(crate) inside: Endpoint,
-    pub(crate) public: Endpoint,
 }
 
 impl Nat {
@@ -228,11 +227,11 @@ impl Nat {
         &self,
         public: Endpoint,
         protocol: Protocol,
-    ) -> Option<StaticEndpoint> {
+    ) -> Option<StaticHolder> {
         let shard = self.public.shard_of(public.address)?;
         let mapping = self.statics.of_public(public, protocol)?;
         let home = Home { shard, outer: mapping.outer, gre_key: mapping.gre_key };
-        Some(StaticEndpoint { home, inside: mapping.inside_of(public), public })
+        Some(StaticHolder { home, inside: mapping.inside_of(public) })
     }
 
     /// Returns the public endpoint that an inside endpoint has by a static mapping, if nothing else
@@ -291,14 +290,6 @@ impl Nat {
         if mapping.kind.is_in_use() && !self.is_static_still(&mapping) {
             self.end_withdrawn(id, now);
         }
-    }
-}
-
-impl Admin<'_> {
-    /// Returns the number of a shard's blocks that are reserved for static mappings, and of those
-    /// that homes still hold, so that the mappings wait.
-    pub fn blocks_reserved(self, shard: ShardIndex) -> (u32, u32) {
-        self.nat.ports.blocks_reserved(shard)
     }
 }
 

@@ -87,27 +87,36 @@ impl PortBlocks {
         has_changed
     }
 
-    /// Returns the number of the shard's blocks that are reserved, and of those that homes still
-    /// hold.
-    pub(crate) fn blocks_reserved(&self, shard: ShardIndex) -> (u32, u32) {
+    /// Returns the number of the shard's addresses that are out of service, and of the ports in use
+    /// there, all protocols.
+    pub(crate) fn out_of_service_in(&self, shard: ShardIndex) -> (u32, u32) {
+        if self.out_of_service == 0 {
+            return (0, 0);
+        }
+        let all = self.positions(shard).iter().map(|&address| &self.addresses[address as usize]);
+        let these = all.filter(|address| address.out_of_service.is_some());
+        these.fold((0, 0), |(count, used), address| (count + 1, used + address.ports_used))
+    }
+
+    /// Returns the number of the shard's reserved blocks that homes still hold.
+    pub(crate) fn blocks_awaited(&self, shard: ShardIndex) -> u32 {
+        if !self.is_any_set_apart {
+            return 0;
+        }
         let words = self.blocks_per_address.div_ceil(WORD_BITS);
-        let (mut reserved, mut held) = (0, 0);
+        let mut awaited = 0;
         for &address in self.positions(shard) {
-            for number in 0..self.blocks_per_address {
-                let word = self.reserved[(address * words + number / WORD_BITS) as usize];
-                if word >> (number % WORD_BITS) & 1 != 0 {
+            for word in 0..words {
+                let mut reserved = self.reserved[(address * words + word) as usize];
+                while reserved != 0 {
+                    let number = word * WORD_BITS + reserved.trailing_zeros();
+                    reserved &= reserved - 1;
                     let block = address * self.blocks_per_address + number;
-                    reserved += 1;
-                    held += u32::from(self.blocks[block as usize].owner != NO_OWNER);
+                    awaited += u32::from(self.blocks[block as usize].owner != NO_OWNER);
                 }
             }
         }
-        (reserved, held)
-    }
-
-    /// Returns the ports in use on the address at a position, all protocols.
-    pub(crate) fn used_on(&self, address: u32) -> u32 {
-        self.addresses[address as usize].ports_used
+        awaited
     }
 
     /// True if no block of the address at a position is given, whatever homes hold: it is out of
