@@ -15,7 +15,7 @@ use crate::weir_config::METRICS_PORT;
 /// Time limit for weir to print `ready`: tables, ports, ARP.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 /// Time limit for a command to answer.
-const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
+const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns the path of `weir`, commands and controller: `$WEIR_BIN`, or the one built beside this
 /// program.
@@ -116,8 +116,7 @@ impl Weir {
     pub fn cli(&self, args: &[&str]) -> Result<Finished> {
         let socket = self.socket();
         let socket = socket.to_string_lossy();
-        let (command, arguments) = args.split_at(1);
-        self.offline(&[command, &["--socket", &socket], arguments].concat())
+        self.offline(&[args, &["--socket", &socket]].concat())
     }
 
     /// Starts a second node with the same configuration, which should refuse; returns its output.
@@ -187,7 +186,7 @@ fn start_process(
     ensure!(node.is_file(), "no program at {}", node.display());
     let mut command = namespace.command(&node.to_string_lossy());
     command.args(["run", "--config"]);
-    command.arg(directory.join("weir.toml"));
+    command.arg(directory.join("weir.toml")).env("STATE_DIRECTORY", directory);
     lab.start("weir", &mut command)
 }
 

@@ -28,7 +28,7 @@ const SESSION_DEADLINE: Duration = Duration::from_secs(30);
 const READY_DEADLINE: Duration = Duration::from_secs(180);
 /// Time limit for a node to register once etcd answers.
 const REGISTERED_DEADLINE: Duration = Duration::from_secs(120);
-const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
+const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A node of the cluster.
 #[derive(Debug)]
@@ -178,8 +178,7 @@ impl ClusterNode {
     /// Runs `weir <args>` against this node's admin socket.
     pub fn cli(&self, args: &[&str]) -> Result<Finished> {
         let socket = self.socket.to_string_lossy();
-        let (command, arguments) = args.split_at(1);
-        let args = [command, &["--socket", &socket], arguments].concat();
+        let args = [args, &["--socket", &socket]].concat();
         self.namespace.run(COMMAND_DEADLINE, &weir::binary()?.to_string_lossy(), &args)
     }
 

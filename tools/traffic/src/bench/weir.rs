@@ -62,6 +62,7 @@ impl Weir {
             .map_err(|source| BenchError::io(config.display().to_string(), source))?;
         let mut command = Command::new(context.plan.binary(settings.build));
         command.arg("run").arg("--config").arg(&config);
+        command.env("STATE_DIRECTORY", context.folder);
         let mut process = Process::start("weir", command, context.folder.join("weir.log"))?;
         let patience = START_PATIENCE + START_PATIENCE_PER_MILLION * (load.flows_max() / 1_000_000);
         // weir also answers while it starts, but shows no workers then.
