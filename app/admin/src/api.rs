@@ -31,7 +31,10 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::reload::{GenerationStatus, Reload, ReloadChange, ReloadOutcome, RuleCount};
+pub use crate::reload::{
+    GenerationStatus, Reload, ReloadChange, ReloadOutcome, RuleCount, RunningSettings,
+    SettingsSource, SettingsTexts,
+};
 pub use crate::subscriber::{Block, Flushed, SubscriberLimits, SubscriberStatus};
 /// All values of [`Session::state`].
 pub use weir_nat::SESSION_STATES;

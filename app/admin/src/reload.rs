@@ -1,5 +1,8 @@
 //! Settings that change while the node runs, as JSON.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// The settings that change while the node runs.
@@ -65,4 +68,30 @@ pub struct RuleCount {
     pub action: String,
     /// Flows that began, and packets that were refused or passed without a session, on all workers.
     pub hits_total: u64,
+}
+
+/// The settings that a node has in force, as they were written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningSettings {
+    pub generation: u64,
+    pub source: SettingsSource,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SettingsSource {
+    /// What a single node read.
+    File(SettingsTexts),
+    /// What was applied to the cluster: JSON of the cluster file.
+    Cluster(String),
+}
+
+/// The text of a single node's file and of the files that it names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettingsTexts {
+    /// Absolute path of the node's file.
+    pub path: PathBuf,
+    pub text: String,
+    pub named: BTreeMap<PathBuf, String>,
 }

@@ -17,6 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::{self, MetricsServer};
 use crate::cluster::Membership;
+use crate::counted_rules;
 use crate::failure::Failure;
 use crate::log_loss::LogLoss;
 use crate::node::Node;
@@ -66,6 +67,7 @@ pub(crate) async fn control(
     if let Some(metrics) = metrics {
         tokio::spawn(metrics.serve(Arc::clone(&node)));
     }
+    tokio::spawn(counted_rules::look(Arc::clone(&node)));
     let started = Instant::now();
     let mut watch = StatusWatch::default();
     let mut log_loss = LogLoss::default();

@@ -2,6 +2,7 @@
 
 use std::fmt::Error;
 
+use weir_admin::api::RuleCount;
 use weir_process::metrics::{Family, Labels, NO_LABEL};
 
 use crate::generations::Generations;
@@ -24,4 +25,14 @@ pub(crate) fn generations(
     family.gauge("weir_generation_refused", help, alone(f64::from(u8::from(is_refused))))?;
     let help = "Time in which all workers took the newest generation.";
     family.gauge("weir_generation_swap_seconds", help, alone(generations.swap_seconds()))
+}
+
+/// Encodes what each rule has decided, all workers together.
+pub(crate) fn rules(family: &mut Family<'_, '_>, counts: &[RuleCount]) -> Result<(), Error> {
+    let series = counts.iter().map(|count| {
+        let labels = [("rule", count.rule.as_str()), ("action", count.action.as_str()), NO_LABEL];
+        (Labels(labels), count.hits_total)
+    });
+    let help = "First packets that the rule decided on, since its settings came into force.";
+    family.counter("weir_rule_hits", help, series)
 }

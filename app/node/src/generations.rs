@@ -15,7 +15,6 @@
 pub(crate) mod follow;
 pub(crate) mod reload;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::TrySendError;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout_at};
-use weir_admin::api::GenerationStatus;
+use weir_admin::api::{GenerationStatus, SettingsSource};
 use weir_config::Config;
 use weir_engine::LiveSettings;
 use weir_nat::{LiveNatSettings, NeedsRestart};
@@ -33,6 +32,7 @@ use weir_node_core::{ClusterRoom, FlowSettings, NamedRule};
 use crate::failure::Failure;
 use crate::node::WorkerHandle;
 use crate::request::{ANSWER_TIMEOUT, LiveSwap, Requester, WorkerRequest};
+use crate::single_node::SingleNode;
 use reload::ReloadedFile;
 
 /// Time between two looks whether a worker's full queue has room.
@@ -58,8 +58,9 @@ struct GenerationState {
     since: Option<Instant>,
     refused: Option<String>,
     for_restart: Vec<String>,
-    /// The rules of the newest generation.
+    /// The rules of the newest generation, and the settings as they were written.
     rules: Option<Arc<[NamedRule]>>,
+    source: Option<Arc<SettingsSource>>,
 }
 
 /// What the tables of each worker were built for.
@@ -81,7 +82,7 @@ impl BuiltFor {
     /// # Errors
     /// When the settings cannot work.
     fn build(&self, config: &Config, number: u64) -> Result<BuiltGeneration, String> {
-        let flows = FlowSettings::new(config)?;
+        let flows = FlowSettings::new(&config.policy, &config.public)?;
         let (mut settings, mut left) = (Vec::new(), Vec::new());
         for (worker, built_for) in self.nat.iter().enumerate() {
             let room = self.rooms.get(worker);
@@ -96,27 +97,47 @@ impl BuiltFor {
 }
 
 impl Generations {
-    /// `config`: the settings of the start. `file`: the path of a single node's file.
+    /// `config`: the settings of the start. `single`: where a single node has them from.
     ///
     /// # Errors
     /// When no tables can be built for the settings.
     pub(crate) fn new(
         config: &Config,
         rooms: &[ClusterRoom],
-        file: Option<PathBuf>,
+        single: Option<&SingleNode>,
     ) -> Result<Self, Failure> {
         let nat = (0..config.workers.len()).map(|worker| {
             live_nat_settings(config, worker, rooms.get(worker))
                 .map_err(|error| Failure::Engine { worker, reason: error.to_string() })
         });
-        Ok(Self {
+        let generations = Self {
             built_for: Arc::new(BuiltFor {
                 rooms: rooms.to_vec(),
                 nat: nat.collect::<Result<_, _>>()?,
             }),
-            file: file.map(|path| ReloadedFile::new(path, config.clone())),
+            file: single.map(ReloadedFile::new),
             ..Self::none()
-        })
+        };
+        if let Some(single) = single {
+            generations.begin_with(SettingsSource::File(single.texts.clone()));
+        }
+        let refused = single.map(|single| single.refused.as_slice()).unwrap_or_default();
+        if !refused.is_empty() {
+            let errors: Vec<String> = refused.iter().map(ToString::to_string).collect();
+            generations.note_refused(&errors.join("; "));
+        }
+        Ok(generations)
+    }
+
+    /// Notes where the settings of the start come from.
+    pub(crate) fn begin_with(&self, source: SettingsSource) {
+        self.state().source = Some(Arc::new(source));
+    }
+
+    /// Returns the number of the newest generation and its settings as they were written.
+    pub(crate) fn source(&self) -> (u64, Option<Arc<SettingsSource>>) {
+        let state = self.state();
+        (self.number(), state.source.clone())
     }
 
     /// Returns the settings with which each worker begins: generation 0.
@@ -210,6 +231,7 @@ impl Generations {
         workers: &[WorkerHandle],
         number: u64,
         built: BuiltGeneration,
+        source: SettingsSource,
     ) -> Vec<usize> {
         let for_restart = built.left.iter().map(|left| format!("nat.{}: {left}", left.key()));
         let began = Instant::now();
@@ -218,6 +240,7 @@ impl Generations {
             refused: None,
             for_restart: for_restart.collect(),
             rules: Some(built.rules),
+            source: Some(Arc::new(source)),
         };
         self.wanted.store(number, Relaxed);
         let lagging = swap(workers, built.settings, &self.wanted).await;

@@ -31,6 +31,7 @@ mod collector_metrics;
 mod collectors;
 mod control;
 mod cores;
+mod counted_rules;
 mod dpdk_ports;
 mod drop_metrics;
 mod duration_histogram;
@@ -57,7 +58,9 @@ mod request;
 mod request_server;
 #[cfg(test)]
 mod sample_node;
+mod single_node;
 mod start_progress;
+mod state_folder;
 mod status;
 mod trace;
 mod turns;
@@ -68,3 +71,4 @@ mod worker_thread;
 
 pub use failure::{EXIT_CODES, Failure};
 pub use life_cycle::{run, run_member};
+pub use single_node::SingleNode;

@@ -9,13 +9,14 @@
 //!   -> workers stop -> block log is written out -> ports close -> socket file goes
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use weir_admin::api::SettingsSource;
 use weir_config::{Config, Diagnostic, HugePagesSetting, MemberFile, NodeSettings, WorkerSettings};
 use weir_dpdk::{DpdkError, Eal, EalConfig, MbufPool, socket_of_core};
 use weir_engine::{LiveSettings, Side};
@@ -32,6 +33,7 @@ use crate::clock::Clock;
 use crate::cluster::{HAND_OVER_MAX, JoiningNode, Membership, ThreadMember};
 use crate::collectors::Collectors;
 use crate::control::{Signals, control};
+use crate::counted_rules::CountedRules;
 use crate::engine_config::{all_public, engine_config, random};
 use crate::failure::Failure;
 use crate::forced_end::{ForcedEnd, Why};
@@ -41,6 +43,7 @@ use crate::memory::{self, frame_max, held_max, pool_size, total_mb};
 use crate::node::{Node, NodeBlockLog, ShardHandle, ShardHandles, WorkerHandle};
 use crate::page_policy::PagePolicy;
 use crate::rates::Rates;
+use crate::single_node::{SingleNode, keep};
 use crate::start_progress::StartProgress;
 use crate::turns::Turns;
 use crate::worker_thread::{Ended, WorkerPorts, WorkerThread, WorkerThreadInputs};
@@ -48,42 +51,39 @@ use crate::{cores, panic_place, ports};
 
 /// The node's file.
 enum LoadedFile<'a> {
-    /// With the file's path.
-    Single(&'a Config, &'a Path),
+    Single(&'a SingleNode),
     Member(&'a MemberFile),
 }
 
 impl LoadedFile<'_> {
     fn node(&self) -> &NodeSettings {
         match self {
-            Self::Single(config, _) => &config.node,
+            Self::Single(single) => &single.config.node,
             Self::Member(member) => &member.node,
         }
     }
 
     fn workers(&self) -> &[WorkerSettings] {
         match self {
-            Self::Single(config, _) => &config.workers,
+            Self::Single(single) => &single.config.workers,
             Self::Member(member) => &member.workers,
         }
     }
 
-    /// Returns the absolute path of the file that a reload reads.
-    fn reloaded_path(&self) -> Result<Option<PathBuf>, Failure> {
+    fn single(&self) -> Option<&SingleNode> {
         match self {
-            Self::Single(_, path) => std::path::absolute(path).map(Some).map_err(Failure::Control),
-            Self::Member(_) => Ok(None),
+            Self::Single(single) => Some(single),
+            Self::Member(_) => None,
         }
     }
 }
 
-/// Runs a standalone node until SIGTERM or SIGINT. `path`: its file, which `weir reload` reads
-/// again. `warnings`: findings of the check of its configuration.
+/// Runs a standalone node until SIGTERM or SIGINT. `weir reload` reads its file again.
 ///
 /// # Errors
 /// When it did not start, or ended by itself; the reason is already in the log.
-pub fn run(config: &Config, path: &Path, warnings: &[Diagnostic]) -> Result<(), Failure> {
-    run_file(&LoadedFile::Single(config, path), warnings, None)
+pub fn run(single: &SingleNode) -> Result<(), Failure> {
+    run_file(&LoadedFile::Single(single), &single.warnings, None)
 }
 
 /// Runs a node of a cluster until SIGTERM or SIGINT; it hands its shards over before it ends.
@@ -170,8 +170,8 @@ fn start_and_control(
     recording: Option<&Path>,
 ) -> Result<(), Failure> {
     let node_config = file.node();
-    if let LoadedFile::Single(config, _) = file {
-        memory::check(config, &[]).map_err(Failure::Memory)?;
+    if let Some(single) = file.single() {
+        memory::check(&single.config, &[]).map_err(Failure::Memory)?;
     }
     let control_cores = check_cores(node_config, file.workers())?;
     let socket = claim_socket(node_config)?;
@@ -180,7 +180,7 @@ fn start_and_control(
     let start_server =
         serve_start(node_config, &progress, &http, &socket, metrics.as_ref(), &control_cores)?;
     let (config, mut joining) = match file {
-        LoadedFile::Single(config, _) => ((*config).clone(), None),
+        LoadedFile::Single(single) => (single.config.clone(), None),
         LoadedFile::Member(member) => {
             let joining = JoiningNode::begin(member, &control_cores, &progress)?;
             memory::check(&joining.config(), &joining.rooms()).map_err(Failure::Memory)?;
@@ -188,7 +188,7 @@ fn start_and_control(
         }
     };
     let rooms = joining.as_ref().map(JoiningNode::rooms).unwrap_or_default();
-    let generations = Generations::new(&config, &rooms, file.reloaded_path()?)?;
+    let generations = Generations::new(&config, &rooms, file.single())?;
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::Control)?;
     let signals = listen(&runtime)?;
     forced_end.node_listens(match file {
@@ -235,6 +235,7 @@ fn start_and_control(
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
         generations,
+        counted_rules: CountedRules::default(),
         rates: Rates::default(),
         http,
         member: OnceLock::new(),
@@ -252,6 +253,10 @@ fn start_and_control(
         None => None,
     };
     drop(start_server);
+    match file.single() {
+        Some(single) if single.refused.is_empty() => keep(&single.texts),
+        _ => {}
+    }
     let result = runtime.block_on(control(
         Arc::clone(&node),
         membership.as_ref(),
@@ -287,6 +292,7 @@ fn take_part(
 ) -> Result<Membership, Failure> {
     let (applied_in, applied) = applied_settings();
     let (member, desired) = (joining.member.clone(), joining.desired.clone());
+    node.generations.begin_with(SettingsSource::Cluster(desired.to_json()));
     runtime.spawn(follow(Arc::clone(node), member, desired, applied));
     joining.take_part(node, recording, applied_in)
 }

@@ -15,7 +15,7 @@ use weir_process::metrics::{Family, Labels, NO_LABEL, build_info, encoded};
 use crate::collector_metrics::collectors;
 use crate::drop_metrics::drops;
 use crate::duration_histogram::Durations;
-use crate::generation_metrics::generations;
+use crate::generation_metrics::{generations, rules};
 use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
 use crate::start_progress::{StartProgress, awaited_names};
@@ -64,6 +64,7 @@ impl Collector for NodeScrape {
         tables(&mut family, &workers)?;
         load(&mut family, &workers)?;
         generations(&mut family, &node.generations, &workers)?;
+        rules(&mut family, &node.counted_rules.last())?;
         ports(&mut family, &workers)?;
         shards(&mut family, &workers)?;
         member(&mut family, node, &workers)?;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_admin::api::RuleCount;
 use weir_engine::DropReason;
 use weir_process::{ControllerNumbers, ScrapeFormat, controller_text};
 
@@ -11,6 +12,8 @@ use crate::sample_node::sample_node;
 #[test]
 fn names_and_labels_are_those_operators_alert_on() {
     let (node, _mailbox) = sample_node();
+    let count = RuleCount { rule: "no-mail".to_owned(), action: "drop".to_owned(), hits_total: 12 };
+    node.counted_rules.set(vec![count]);
     let text = text(&node);
     let version = env!("CARGO_PKG_VERSION");
     let build = format!("weir_build_info{{version=\"{version}\"}} 1");
@@ -23,6 +26,7 @@ fn names_and_labels_are_those_operators_alert_on() {
         "weir_flows_max{worker=\"0\"} 1000.0",
         "weir_flow_creates_total{worker=\"0\"} 0",
         "weir_subscribers{worker=\"0\"} 0.0",
+        "weir_rule_hits_total{rule=\"no-mail\",action=\"drop\"} 12",
         "weir_ports_used{shard=\"7\"} 4.0",
         "weir_blocks_free{shard=\"7\"} 60.0",
         "weir_addresses_out_of_service{shard=\"7\"} 2.0",

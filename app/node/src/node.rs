@@ -19,6 +19,7 @@ use weir_process::http::HttpNumbers;
 use crate::clock::Clock;
 use crate::cluster::MemberSnapshot;
 use crate::collectors::Collectors;
+use crate::counted_rules::CountedRules;
 use crate::generations::Generations;
 use crate::member_verdict::{held_off, membership, troubles, unsaved_epochs};
 use crate::rates::Rates;
@@ -45,6 +46,8 @@ pub(crate) struct Node {
     pub is_block_log_failing: AtomicBool,
     /// Settings that change while the node runs.
     pub generations: Generations,
+    /// What each rule has decided, as the metrics show it.
+    pub counted_rules: CountedRules,
     /// Rates of the workers.
     pub rates: Rates,
     /// Connections of the admin socket and the metrics address.

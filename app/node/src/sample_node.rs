@@ -13,6 +13,7 @@ use weir_process::Log;
 
 use crate::clock::Clock;
 use crate::collectors::Collectors;
+use crate::counted_rules::CountedRules;
 use crate::generations::Generations;
 use crate::node::{Node, PortHandle, PortSample, ShardHandle, ShardHandles, WorkerHandle};
 use crate::rates::Rates;
@@ -78,6 +79,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
         has_been_ready: AtomicBool::new(false),
         is_block_log_failing: AtomicBool::new(false),
         generations: Generations::none(),
+        counted_rules: CountedRules::default(),
         rates: Rates::default(),
         http: Arc::default(),
         member: OnceLock::new(),

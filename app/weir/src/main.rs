@@ -241,6 +241,8 @@ mod tests {
             "fence edge1",
             "rebalance",
             "events --node edge1 --shard 7 --json",
+            "rules show",
+            "rules test home 10.200.1.5 icmp 198.51.100.7 --socket n.sock",
             "rules import --home-interface lan0,ppp* --internet-interface wan0 nft.json",
             "rules import nft.json",
         ];
@@ -265,7 +267,7 @@ mod tests {
             "sessions --limit 0",
             "routes --config /etc/weir/weir.toml --socket /run/weir/n1.sock",
             "rules",
-            "rules show",
+            "rules show -c w.toml --socket n.sock",
             "rules test -c w.toml",
             "rules test -c w.toml home 10.200.1.5",
             "rules test -c w.toml --table cases.txt home 10.200.1.5 icmp 198.51.100.7",

@@ -1,4 +1,4 @@
-//! `weir rules`: what the rules of a file decide, without a node.
+//! `weir rules`: what the rules of a file, or of a running node, decide.
 
 mod case;
 mod diff;
@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use crate::node_socket::NodeSocket;
 pub(crate) use policy_file::{LoadedPolicy, print_policy};
 
 /// Exit code when a file or a question is wrong.
@@ -21,12 +22,13 @@ const EXIT_ERROR: u8 = 2;
 
 /// Ask the rules of a configuration file, show them, compare two files, translate other rules.
 ///
-/// Reads the file of a single node or of a cluster and the files of its sets, as `weir check` does.
-/// Needs no node and no root; only `weir rules hits` asks a node.
+/// With -c, reads the file of a single node or of a cluster and the files of its sets, as
+/// `weir check` does, and needs neither node nor root. Without, `test` and `show` ask a node what
+/// it has in force.
 ///
 ///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
 ///   weir rules test -c /etc/weir/weir.toml --table cases.txt
-///   weir rules show -c /etc/weir/weir.toml
+///   weir rules show
 ///   weir rules diff /etc/weir/weir.toml new.toml
 ///   weir rules hits --top 10
 ///   weir rules import --home-interface lan0 --internet-interface wan0 nft.json > rules.toml
@@ -46,12 +48,25 @@ enum RulesCommand {
     Import(import::Args),
 }
 
-/// The file whose rules are asked.
+/// Whose rules are asked.
 #[derive(Debug, clap::Args)]
 struct PolicySource {
-    /// The file of a single node or of a cluster.
-    #[arg(short = 'c', long, value_name = "FILE")]
-    config: PathBuf,
+    /// The file of a single node or of a cluster; without it, what a running node has in force.
+    #[arg(short = 'c', long, value_name = "FILE", conflicts_with = "socket")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    node: NodeSocket,
+}
+
+impl PolicySource {
+    /// # Errors
+    /// When the file, or the node's settings, cannot be read.
+    fn load(&self) -> anyhow::Result<LoadedPolicy> {
+        match &self.config {
+            Some(config) => LoadedPolicy::read(config),
+            None => LoadedPolicy::running(&self.node.client()?),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {

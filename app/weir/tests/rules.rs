@@ -77,6 +77,18 @@ fn json(text: &str) -> serde_json::Value {
 }
 
 #[test]
+fn rules_of_a_node_are_asked_for_without_a_file_and_one_that_is_away_is_named() {
+    let folder = Folder::new();
+    for command in ["rules show", "rules test home 10.200.1.5 icmp 192.0.2.7"] {
+        let (code, out, error) = folder.run(&format!("{command} --socket n.sock"));
+        assert_eq!((code, out.as_str()), (Some(2), ""));
+        assert!(error.contains("n.sock"), "{error}");
+    }
+    let (code, _, error) = folder.run("rules show -c node.toml --socket n.sock");
+    assert_eq!(code, Some(2), "{error}");
+}
+
+#[test]
 fn deciding_rule_is_named_with_its_line_and_the_other_candidates() {
     let folder = Folder::new();
     let test = |flow: &str| folder.run(&format!("rules test -c node.toml {flow}"));

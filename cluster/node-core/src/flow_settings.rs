@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use weir_config::{Config, StaticProtocol, StaticSettings, load_sets};
+use weir_config::{
+    Config, PolicySettings, PublicSettings, StaticProtocol, StaticSettings, load_sets,
+};
 use weir_nat::{
     Endpoint, OutOfService, PrefixOutOfService, Protocol, StaticConflict, StaticMapping,
     StaticMappings, StaticScope,
@@ -32,16 +34,16 @@ impl FlowSettings {
     ///
     /// # Errors
     /// When they cannot be compiled, or name a file.
-    pub fn new(config: &Config) -> Result<Self, String> {
+    pub fn new(policy: &PolicySettings, public: &PublicSettings) -> Result<Self, String> {
         let read = |_: &std::path::Path| Err(io::Error::from(io::ErrorKind::NotFound));
-        let sets = load_sets(&config.policy, read).map_err(|errors| {
+        let sets = load_sets(policy, read).map_err(|errors| {
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         })?;
-        let policy = weir_policy::compile(&config.policy, &sets).map_err(|it| it.to_string())?;
-        let statics: Vec<StaticMapping> = config.public.statics.iter().map(mapping).collect();
+        let policy = weir_policy::compile(policy, &sets).map_err(|it| it.to_string())?;
+        let statics: Vec<StaticMapping> = public.statics.iter().map(mapping).collect();
         let statics = StaticMappings::new(&statics).map_err(|conflict| {
             let StaticConflict { first, second, .. } = conflict;
-            let [first, second] = [first, second].map(|at| config.public.statics[at].to_string());
+            let [first, second] = [first, second].map(|at| public.statics[at].to_string());
             format!("{second}: it excludes {first}")
         })?;
         let named = (0..policy.rules.rules() as u32).map(|rule| NamedRule {

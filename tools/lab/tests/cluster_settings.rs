@@ -69,6 +69,13 @@ fn settings_survive_a_failover(lab: &ClusterLab) -> Result<()> {
     )?;
     exchange::tcp(&mut live, b"live connections go on")?;
     ensure!(is_refused(connect(home, inside, mail.local())), "a new one is rejected");
+    let smtp = format!("{SERVER}:25");
+    for node in &lab.nodes {
+        let asked = ["rules", "test", "home", "10.200.0.1", "tcp", "40000", &smtp];
+        let told = node.cli(&asked)?.stdout;
+        let expected = "reject: rule no-smtp (the cluster's settings, revision ";
+        ensure!(told.starts_with(expected), "{}: {told}", node.name());
+    }
     let mut called = connect(&lab.network.server, SERVER, public)?;
     exchange::tcp(&mut called, b"the forward is there")?;
     // Each change is sent to the replica within a turn or two.

@@ -67,11 +67,9 @@ impl<'n> Reloaded<'n> {
 
     /// Returns how often a rule has decided.
     fn hits(&self, rule: &str) -> Result<u64> {
-        let socket = self.net.lab.directory().join("weir.sock");
-        let socket = socket.to_string_lossy();
-        let args = ["rules", "hits", "--json", "--socket", &socket];
-        let output = self.net.weir.offline(&args)?.success()?.stdout;
-        let counts: serde_json::Value = serde_json::from_str(&output)?;
+        let counts: serde_json::Value = serde_json::from_str(
+            &self.net.weir.cli(&["rules", "hits", "--json"])?.success()?.stdout,
+        )?;
         let counts = counts.as_array().context("a list")?;
         let count = counts.iter().find(|it| it["rule"] == rule).context("no such rule")?;
         count["hits_total"].as_u64().context("a number")
@@ -124,6 +122,16 @@ fn rules_decide_on_real_connections_and_live_ones_go_on_when_they_come() {
         ensure!(node.hits("no-smtp")? == 1 && node.hits("mail-of-business")? == 1);
         ensure!(node.hits("court-orders")? >= 4, "each transmission of the datagram");
         ensure!(net.weir.drops("rule-reject")? >= 2);
+        let series = "weir_rule_hits_total{rule=\"no-smtp\",action=\"reject\"} 1";
+        wait_for("the rule's metric", DEADLINE, || {
+            net.weir.metrics().ok()?.contains(series).then_some(())
+        })?;
+
+        let smtp = format!("{SERVER}:25");
+        let asked = ["rules", "test", "home", "10.200.0.1", "tcp", "40000", &smtp];
+        let told = net.weir.cli(&asked)?.stdout;
+        ensure!(told.starts_with("reject: rule no-smtp ("), "{told}");
+        ensure!(net.weir.cli(&["rules", "show"])?.stdout.contains("court-orders"));
 
         // The file of the set alone changes.
         fs::write(&set, "192.0.2.0/24\n")?;

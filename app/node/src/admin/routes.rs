@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
-use weir_admin::api::{DropCount, MemberStatus, ShardStatus, Status};
+use weir_admin::api::{DropCount, MemberStatus, RunningSettings, ShardStatus, Status};
 use weir_process::http::{ListenerLimits, RefusedRequest, Server};
 
 use super::peer::guard;
@@ -45,6 +45,7 @@ fn router(node: Arc<Node>) -> Router {
         .route("/subscriber/{address}/flush", post(subscriber_route::flush))
         .route("/reload", get(reload_route::compare).post(reload_route::reload))
         .route("/rules", get(rules_route::hits))
+        .route("/settings", get(settings))
         .route("/capture", get(capture_route::capture))
         .route("/trace", get(trace_route::trace))
         .merge(metrics_server::router())
@@ -70,6 +71,13 @@ async fn member(State(node): State<Arc<Node>>) -> Result<Json<MemberStatus>, Ref
 
 async fn drops(State(node): State<Arc<Node>>) -> Json<Vec<DropCount>> {
     Json(node.drops())
+}
+
+async fn settings(State(node): State<Arc<Node>>) -> Result<Json<RunningSettings>, RefusedRequest> {
+    let (generation, source) = node.generations.source();
+    let starting = || RefusedRequest::new(StatusCode::NOT_FOUND, "the node has no settings yet");
+    let source = source.ok_or_else(starting)?.as_ref().clone();
+    Ok(Json(RunningSettings { generation, source }))
 }
 
 async fn not_allowed(method: Method, uri: Uri) -> RefusedRequest {

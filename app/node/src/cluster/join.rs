@@ -31,6 +31,7 @@ use crate::cores::keep_to;
 use crate::engine_config::random;
 use crate::failure::Failure;
 use crate::start_progress::StartProgress;
+use crate::state_folder::state_folder;
 
 /// Packets of a worker that may wait for copies at once: 40 ms of 100,000 new flows a second.
 const COMMIT_HELD_MAX: usize = 4096;
@@ -254,10 +255,7 @@ fn replica_options(desired: &Desired) -> weir_stream::StreamOptions {
     weir_stream::StreamOptions { acknowledge_us, ..defaults }
 }
 
-/// Returns the path of a state file of the node: in the folder that systemd made for the service,
-/// or the one that it would make.
+/// Returns the path of a state file of the node.
 fn state_path(member: &MemberFile, extension: &str) -> PathBuf {
-    let folder = std::env::var_os("STATE_DIRECTORY").filter(|folder| !folder.is_empty());
-    let folder = folder.map_or_else(|| PathBuf::from("/var/lib/weir"), PathBuf::from);
-    folder.join(format!("{}.{extension}", member.node.name))
+    state_folder().join(format!("{}.{extension}", member.node.name))
 }

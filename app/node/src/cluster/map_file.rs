@@ -1,14 +1,13 @@
 //! The file with what a node remembers of the map over its restarts, and the threads that write it,
 //! so that no other thread waits for the disk. [`weir_node_core`] decides what is written when.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
+use std::{fs, io, thread};
 
 use weir_node_core::KnownMap;
 
 use super::inbox::{InboxSender, Notice};
+use crate::state_folder::replace_file;
 
 /// The file, and the inbox that the result of each save goes to.
 #[derive(Clone, Debug)]
@@ -58,22 +57,12 @@ pub(super) fn load(path: &Path) -> io::Result<KnownMap> {
     }
 }
 
-/// Writes the file, and makes its folder if there is none. Once this returns, a loss of power does
-/// not bring the old file back.
+/// Writes the file.
 ///
 /// # Errors
-/// When the file system refuses; the old file is still there then.
+/// As [`replace_file`].
 pub(super) fn save(path: &Path, map: &KnownMap) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder {
-        fs::create_dir_all(folder)?;
-    }
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(&map.to_json())?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    replace_file(path, &map.to_json())
 }
 
 #[cfg(test)]

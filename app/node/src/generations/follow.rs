@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use weir_admin::api::SettingsSource;
 use weir_config::{Desired, MemberFile, difference};
 
 use super::build;
@@ -39,7 +40,8 @@ pub(crate) async fn follow(
         let generations = &node.generations;
         match build(&generations.built_for, new.config_of(&member, []), number).await {
             Ok(built) => {
-                generations.take(&node.workers, number, built).await;
+                let source = SettingsSource::Cluster(new.to_json());
+                generations.take(&node.workers, number, built, source).await;
                 let for_restart = generations.status().for_restart.join("; ");
                 tracing::info!(
                     event = "generation-taken",

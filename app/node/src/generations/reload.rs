@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use tokio::sync::Mutex;
-use weir_admin::api::{Reload, ReloadChange, ReloadOutcome};
-use weir_config::{Config, ConfigFile, SettingChange, node_difference};
+use weir_admin::api::{Reload, ReloadChange, ReloadOutcome, SettingsSource};
+use weir_config::{Config, ConfigFile, Diagnostic, SettingChange, node_difference};
 use weir_nat::NeedsRestart;
 
 use super::{BuiltGeneration, Generations, build};
 use crate::node::WorkerHandle;
+use crate::single_node::{SingleNode, keep};
 
 /// The file of a single node, and what is in force of it.
 #[derive(Debug)]
@@ -21,7 +22,9 @@ pub(super) struct ReloadedFile {
 }
 
 impl ReloadedFile {
-    pub(super) fn new(path: PathBuf, start: Config) -> Self {
+    pub(super) fn new(single: &SingleNode) -> Self {
+        let start = single.config.clone();
+        let path = single.texts.path.clone();
         Self { path, in_force: Mutex::new(start.clone()), start }
     }
 
@@ -33,23 +36,22 @@ impl ReloadedFile {
         let name = self.path.display().to_string();
         let text = std::fs::read_to_string(&self.path)
             .map_err(|error| vec![format!("{name}: {error}")])?;
-        let words = |findings: Vec<weir_config::Diagnostic>| -> Vec<String> {
+        let words = |findings: Vec<Diagnostic>| -> Vec<String> {
             findings.iter().map(ToString::to_string).collect()
         };
         let (file, warnings) = weir_config::parse_file(&text, &name).map_err(words)?;
         let ConfigFile::Single(config) = file else {
             return Err(vec![format!("{name}: this is not the file of a single node any more")]);
         };
-        let config = config.with_files(|path| std::fs::read_to_string(path)).map_err(words)?;
-        let changes = node_difference(&self.start, in_force, &config);
-        Ok(ReadFile { config, warnings: words(warnings), changes })
+        let single = SingleNode::new(*config, warnings, &self.path, text).map_err(words)?;
+        let changes = node_difference(&self.start, in_force, &single.config);
+        Ok(ReadFile { single, changes })
     }
 }
 
 /// A valid file.
 struct ReadFile {
-    config: Config,
-    warnings: Vec<String>,
+    single: SingleNode,
     changes: Vec<SettingChange>,
 }
 
@@ -103,7 +105,8 @@ impl Generations {
         };
         answer.changes = read.changes.iter().map(shown).collect();
         answer.errors = read.obstacles(wish.may_strand);
-        answer.warnings = read.warnings;
+        let single = read.single;
+        answer.warnings = single.warnings.iter().map(ToString::to_string).collect();
         if !answer.errors.is_empty() {
             return Some(self.refused(answer, wish));
         }
@@ -115,7 +118,7 @@ impl Generations {
             return Some(Reload { outcome, lagging, ..answer });
         }
         let next = self.number() + 1;
-        let built = match build(&self.built_for, read.config.clone(), next).await {
+        let built = match build(&self.built_for, single.config.clone(), next).await {
             Ok(built) if built.left.is_empty() => built,
             Ok(BuiltGeneration { left, .. }) => {
                 let needs =
@@ -132,9 +135,13 @@ impl Generations {
             return Some(Reload { outcome: ReloadOutcome::WouldApply, ..answer });
         }
         let changes = answer.changes.len();
-        let lagging = self.take(workers, next, built).await;
+        let source = SettingsSource::File(single.texts.clone());
+        let lagging = self.take(workers, next, built, source).await;
         tracing::info!(event = "generation-taken", number = next, changes, "settings are in force");
-        *in_force = read.config;
+        *in_force = single.config;
+        // The disk may be slow.
+        let texts = single.texts;
+        let _kept = tokio::task::spawn_blocking(move || keep(&texts)).await;
         Some(Reload { outcome: ReloadOutcome::Applied, generation: next, lagging, ..answer })
     }
 

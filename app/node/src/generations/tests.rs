@@ -1,7 +1,7 @@
 //! The generations of a single node, with a thread of the test in the worker's place.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
@@ -50,7 +50,8 @@ impl Running {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.toml");
         fs::write(&path, TEXT).unwrap();
-        let generations = Generations::new(&config(TEXT), &[], Some(path)).unwrap();
+        let single = SingleNode::new(config(TEXT), Vec::new(), &path, TEXT.to_owned()).unwrap();
+        let generations = Generations::new(&config(TEXT), &[], Some(&single)).unwrap();
         let (node, mailbox) = sample_node();
         let is_over = Arc::new(AtomicBool::new(false));
         let (taken_in, taken) = mpsc::channel();
@@ -203,8 +204,7 @@ fn worker_with_a_full_queue_gets_the_newest_generation_and_no_older_one() {
 /// What the tables were built for is what the engine gets at the start.
 #[test]
 fn settings_of_the_start_fit_and_change_nothing() {
-    let path = Path::new("t.toml").to_owned();
-    let generations = Generations::new(&config(TEXT), &[], Some(path)).unwrap();
+    let generations = Generations::new(&config(TEXT), &[], None).unwrap();
     let built = generations.built_for.build(&config(TEXT), 1).unwrap();
     assert_eq!(built.settings[0].nat, generations.built_for.nat[0]);
     assert!(built.left.is_empty());

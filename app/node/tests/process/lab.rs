@@ -176,6 +176,7 @@ impl Lab {
         let mut node = Command::new(NODE)
             .args(["run", "--config"])
             .arg(config)
+            .env("STATE_DIRECTORY", self.path("state"))
             .stdout(Stdio::piped())
             .stderr(fs::File::create(self.path("log")).unwrap())
             .spawn()

@@ -96,6 +96,7 @@ fn a_silent_gateway_is_named_and_the_node_is_not_ready() {
     let node = Command::new(NODE)
         .args(["run", "--config"])
         .arg(&config)
+        .env("STATE_DIRECTORY", lab.folder.path())
         .stdout(fs::File::create(lab.path("out")).unwrap())
         .stderr(fs::File::create(lab.path("log")).unwrap())
         .spawn();

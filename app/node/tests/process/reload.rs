@@ -58,3 +58,33 @@ fn a_node_takes_its_file_again_without_a_restart_and_refuses_what_it_cannot_take
     lab.signal("TERM");
     assert_eq!(lab.wait().code(), Some(0), "{}", lab.log());
 }
+
+#[test]
+fn node_with_a_broken_file_starts_with_the_settings_that_it_took_last() {
+    let mut lab = Lab::new();
+    ready_node(&mut lab, "reload");
+    edit(&lab, "flows_max = 10_000", "flows_max = 9_000");
+    assert_eq!(lab.ask(&["reload"]).status.code(), Some(0));
+    lab.signal("TERM");
+    assert_eq!(lab.wait().code(), Some(0));
+
+    edit(&lab, "flows_max = 9_000", "flows_max = many");
+    lab.start(&lab.path("reload.toml"));
+    let flows_max = "weir_flows_max{worker=\"0\"} 9000.0";
+    let metrics = || text(&lab.ask(&["metrics"]).stdout);
+    wait_for("the worker's limit", || metrics().contains(flows_max).then_some(()));
+    let status = text(&lab.ask(&["status"]).stdout);
+    assert!(status.starts_with("DEGRADED"), "{status}");
+    assert!(
+        status.contains("the former ones go on") && status.contains("reload.toml:"),
+        "{status}"
+    );
+    assert!(lab.log().contains("flows_max"), "{}", lab.log());
+
+    edit(&lab, "flows_max = many", "flows_max = 8_000");
+    let done = lab.ask(&["reload"]);
+    assert!(text(&done.stdout).contains("nat.flows_max: 9000 -> 8000"), "{}", text(&done.stdout));
+    assert!(text(&lab.ask(&["status"]).stdout).starts_with("OK"));
+    lab.signal("TERM");
+    assert_eq!(lab.wait().code(), Some(0), "{}", lab.log());
+}

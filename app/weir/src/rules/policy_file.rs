@@ -1,12 +1,15 @@
 //! The rules of a configuration file, with the files of its sets, compiled.
 
+use std::io;
 use std::path::Path;
 
 use anyhow::bail;
 use ipnet::Ipv4Net;
+use weir_admin::api::{RunningSettings, SettingsSource, SettingsTexts};
+use weir_admin::client::Client;
 use weir_config::{
-    Access, ConfigFile, Desired, Diagnostic, FilteringSetting, LoadedSet, NatSettings, PolicyLines,
-    PolicySettings, load_sets,
+    Access, Config, ConfigFile, Desired, Diagnostic, FilteringSetting, LoadedSet, NatSettings,
+    PolicyLines, PolicySettings, load_sets,
 };
 use weir_policy::{CompiledPolicy, PolicySubject, compile, warnings};
 
@@ -35,12 +38,22 @@ impl LoadedPolicy {
         text: &str,
         file: &str,
     ) -> Option<Result<Self, Vec<Diagnostic>>> {
-        let (settings, nat, access) = match config {
-            ConfigFile::Single(config) => (&config.policy, &config.nat, &config.access),
-            ConfigFile::Cluster(desired) => return Some(Self::of_cluster(desired, text, file)),
+        let loaded = match config {
+            ConfigFile::Single(config) => Self::of_single(config, text, file, read_file),
+            ConfigFile::Cluster(desired) => Self::of_cluster(desired, text, file),
             ConfigFile::Member(_) => return None,
         };
-        Some(Self::new(settings, nat, access, text, file))
+        Some(loaded)
+    }
+
+    fn of_single(
+        config: &Config,
+        text: &str,
+        file: &str,
+        read: impl FnMut(&Path) -> io::Result<String>,
+    ) -> Result<Self, Vec<Diagnostic>> {
+        let parts = (&config.policy, &config.nat, &config.access);
+        Self::new(parts, Some(text), file, read)
     }
 
     /// Does the same for a cluster file.
@@ -52,18 +65,42 @@ impl LoadedPolicy {
         text: &str,
         file: &str,
     ) -> Result<Self, Vec<Diagnostic>> {
-        Self::new(&desired.policy, &desired.nat, &desired.access, text, file)
+        let parts = (&desired.policy, &desired.nat, &desired.access);
+        Self::new(parts, Some(text), file, read_file)
     }
 
+    /// Loads what a node has in force.
+    ///
+    /// # Errors
+    /// When the node does not answer, or its settings cannot be read here.
+    pub(crate) fn running(client: &Client) -> anyhow::Result<Self> {
+        let RunningSettings { generation, source } = client.get("/settings")?;
+        let (texts, named) = match source {
+            SettingsSource::File(SettingsTexts { path, text, named }) => ((path, text), named),
+            SettingsSource::Cluster(json) => {
+                let desired = Desired::from_json(&json)?;
+                let file = format!("the cluster's settings, revision {generation}");
+                let parts = (&desired.policy, &desired.nat, &desired.access);
+                return Self::new(parts, None, &file, read_file).map_err(|errors| told(&errors));
+            }
+        };
+        let (path, text) = texts;
+        let file = path.display().to_string();
+        let (config, _) = weir_config::parse_file(&text, &file).map_err(|errors| told(&errors))?;
+        let ConfigFile::Single(config) = config else { bail!("{file} is not of a single node") };
+        let read = |path: &Path| named.get(path).cloned().ok_or(io::ErrorKind::NotFound.into());
+        Self::of_single(&config, &text, &file, read).map_err(|errors| told(&errors))
+    }
+
+    /// `text`: that of the file, if there is one.
     fn new(
-        settings: &PolicySettings,
-        nat: &NatSettings,
-        access: &Access,
-        text: &str,
+        (settings, nat, access): (&PolicySettings, &NatSettings, &Access),
+        text: Option<&str>,
         file: &str,
+        read: impl FnMut(&Path) -> io::Result<String>,
     ) -> Result<Self, Vec<Diagnostic>> {
-        let lines = PolicyLines::of(text);
-        Self::compile(settings, &lines, file).map(|(sets, compiled)| Self {
+        let lines = text.map(PolicyLines::of).unwrap_or_default();
+        Self::compile(settings, &lines, file, read).map(|(sets, compiled)| Self {
             settings: settings.clone(),
             sets,
             compiled,
@@ -78,8 +115,9 @@ impl LoadedPolicy {
         settings: &PolicySettings,
         lines: &PolicyLines,
         file: &str,
+        read: impl FnMut(&Path) -> io::Result<String>,
     ) -> Result<(Vec<LoadedSet>, CompiledPolicy), Vec<Diagnostic>> {
-        let sets = load_sets(settings, |path| std::fs::read_to_string(path))?;
+        let sets = load_sets(settings, read)?;
         let compiled = compile(settings, &sets).map_err(|error| {
             let rule = error.rule();
             let line = lines.rule(rule).unwrap_or(1);
@@ -106,7 +144,7 @@ impl LoadedPolicy {
             },
             Err(errors) => errors,
         };
-        errors.iter().for_each(|error| eprintln!("error: {error}"));
+        told(&errors);
         bail!("{file} is not valid")
     }
 
@@ -130,9 +168,17 @@ impl LoadedPolicy {
         self.compiled.name(rule)
     }
 
-    /// Returns the line on which a rule begins, from 1.
-    pub(crate) fn line(&self, rule: u32) -> usize {
-        self.lines.rule(self.name(rule)).unwrap_or(1)
+    /// Returns the line on which a rule begins, from 1; none for the settings of a cluster's node.
+    pub(crate) fn line(&self, rule: u32) -> Option<usize> {
+        self.lines.rule(self.name(rule))
+    }
+
+    /// Returns where a rule stands.
+    pub(crate) fn place(&self, rule: u32) -> String {
+        match self.line(rule) {
+            Some(line) => format!("{}:{line}", self.file),
+            None => self.file.clone(),
+        }
     }
 
     /// Returns the word of `nat.filtering`.
@@ -162,6 +208,16 @@ impl LoadedPolicy {
             _ => format!("{:.1} MB", bytes as f64 / 1e6),
         }
     }
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    std::fs::read_to_string(path)
+}
+
+/// Writes errors to stderr, each on a line.
+fn told(errors: &[Diagnostic]) -> anyhow::Error {
+    errors.iter().for_each(|error| eprintln!("error: {error}"));
+    anyhow::anyhow!("the settings are not valid here")
 }
 
 fn diagnostic(file: &str, line: usize, key: String, message: String) -> Diagnostic {

@@ -19,7 +19,7 @@ const SHOWN_MAX: usize = 4;
 /// prefixes are merged. The bound is what the packet costs that meets most filters.
 ///
 ///   weir rules show -c /etc/weir/weir.toml
-///   weir rules show -c cluster.toml --json
+///   weir rules show --json
 ///
 /// Exit codes: 0 shown, 2 an error.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let policy = LoadedPolicy::read(&args.source.config)?;
+    let policy = args.source.load()?;
     let mut out = stdout();
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string_pretty(&object(&policy)?)?)?,
@@ -55,7 +55,7 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
     for ((number, rule), filters) in (0..).zip(&policy.settings.rules).zip(filters) {
         let keys = keys(rule)?;
         let action = keys["action"].as_str().unwrap_or_default().to_owned();
-        let line = policy.line(number).to_string();
+        let line = policy.line(number).map_or_else(|| "-".to_owned(), |line| line.to_string());
         rules.row(vec![line, rule.name.clone(), action, filters.to_string(), conditions(&keys)]);
     }
     rules.print(out)?;

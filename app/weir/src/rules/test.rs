@@ -27,6 +27,7 @@ use super::{PolicySource, stdout};
 /// from the internet) and perhaps the rule (- for none); # begins a comment.
 ///
 ///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
+///   weir rules test home 10.200.1.5 tcp 40000 192.0.2.7:25
 ///   weir rules test -c cluster.toml internet 10.200.1.5 icmp 198.51.100.7
 ///   weir rules test -c cluster.toml --table cases.txt
 ///
@@ -50,7 +51,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let policy = LoadedPolicy::read(&args.source.config)?;
+    let policy = args.source.load()?;
     match &args.table {
         Some(table) => run_table(&policy, table, args.json),
         None => run_flow(&policy, &args.flow, args.json),
@@ -90,8 +91,8 @@ fn print(
     let mut out = stdout();
     let why = match (explained.deciding, flow.from) {
         (Some(deciding), _) => {
-            let (rule, line) = (deciding.rule, policy.line(deciding.rule));
-            format!("rule {} ({}:{line})", policy.name(rule), policy.file)
+            let rule = deciding.rule;
+            format!("rule {} ({})", policy.name(rule), policy.place(rule))
         }
         (None, FlowOrigin::Home) => "no rule fits, and flows from homes are accepted".to_owned(),
         (None, FlowOrigin::Internet) => {
@@ -105,8 +106,9 @@ fn print(
     }
     for rule in explained.candidates.iter().skip(1) {
         let action = RuleVerdict::of(flow.from, Some(policy.compiled.action(*rule))).name();
-        let (name, line) = (policy.name(*rule), policy.line(*rule));
-        writeln!(out, "would decide without those before it: {name} ({action}, line {line})")?;
+        let line = policy.line(*rule).map(|line| format!(", line {line}")).unwrap_or_default();
+        let name = policy.name(*rule);
+        writeln!(out, "would decide without those before it: {name} ({action}{line})")?;
     }
     Ok(out.flush()?)
 }
@@ -129,7 +131,7 @@ fn print_json(
         "verdict": verdict.name(),
         "rule": explained.deciding.map(|it| policy.name(it.rule)),
         "file": policy.file,
-        "line": explained.deciding.map(|it| policy.line(it.rule)),
+        "line": explained.deciding.and_then(|it| policy.line(it.rule)),
         "filtering": (verdict == RuleVerdict::Filtering).then(|| policy.filtering_name()),
         "candidates": candidates,
     });

@@ -1,9 +1,10 @@
 //! `weir-node run`: the node itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use weir_config::ConfigFile;
+use weir_config::{ConfigFile, Diagnostic};
+use weir_node::{Failure, SingleNode};
 
 use crate::print_error;
 
@@ -11,7 +12,8 @@ use crate::print_error;
 ///
 /// Logs to stderr, one line per event; prints `ready` on stdout when all ports are up and all
 /// gateways answer ARP. SIGHUP reopens the block log after a rotation. A node of a cluster takes
-/// what all nodes share from etcd, and hands its shards over before it ends.
+/// what all nodes share from etcd, and hands its shards over before it ends. A single node whose
+/// file is broken serves with the settings that it took last, and `weir status` says so.
 ///
 ///   weir-node run --config /etc/weir/weir.toml
 #[derive(Debug, clap::Args)]
@@ -38,10 +40,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let (file, warnings) = match weir_config::parse_file(&text, &name) {
         Ok(parsed) => parsed,
-        Err(errors) => {
-            errors.iter().for_each(|error| print_error(&error.to_string()));
-            return ExitCode::from(11);
-        }
+        Err(errors) => return run_kept(&args.config, errors),
     };
     let ended = match file {
         ConfigFile::Single(_) if args.record.is_some() => {
@@ -51,12 +50,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             return ExitCode::from(11);
         }
         ConfigFile::Single(config) => {
-            match config.with_files(|path| std::fs::read_to_string(path)) {
-                Ok(config) => weir_node::run(&config, &args.config, &warnings),
-                Err(errors) => {
-                    errors.iter().for_each(|error| print_error(&error.to_string()));
-                    return ExitCode::from(11);
-                }
+            match SingleNode::new(*config, warnings, &args.config, text) {
+                Ok(single) => weir_node::run(&single),
+                Err(errors) => return run_kept(&args.config, errors),
             }
         }
         ConfigFile::Member(member) => {
@@ -69,6 +65,19 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             return ExitCode::from(11);
         }
     };
+    exit_code(&ended)
+}
+
+/// Runs a single node with the settings that it took last: its file is broken.
+fn run_kept(path: &Path, errors: Vec<Diagnostic>) -> ExitCode {
+    errors.iter().for_each(|error| print_error(&error.to_string()));
+    match SingleNode::kept(path, errors) {
+        Some(kept) => exit_code(&weir_node::run(&kept)),
+        None => ExitCode::from(11),
+    }
+}
+
+fn exit_code(ended: &Result<(), Failure>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         // The node has logged the failure.
