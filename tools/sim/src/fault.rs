@@ -96,6 +96,9 @@ pub enum Fault {
     /// The lease of the node's key is revoked in etcd: the other nodes see its key removed, until
     /// it notices that itself and registers again.
     LoseLease { node: usize },
+    /// An operator applies other rules and static mappings, those of
+    /// `site::policy` with this number.
+    Apply { policy: u64 },
     /// etcd forgets its old revisions.
     Compact,
     /// etcd is restored from a backup of `back_ms` ago.
@@ -118,7 +121,7 @@ impl Fault {
             StorePaused { ms } | StoreSlow { ms } | StoreFull { ms } => ms,
             StopController { ms, .. } | CutController { ms, .. } => ms,
             Drain { ms, .. } | PowerLoss { ms, .. } => ms,
-            LoseLease { .. } | Compact | Restore { .. } => 0,
+            LoseLease { .. } | Apply { .. } | Compact | Restore { .. } => 0,
         }
     }
 
@@ -138,7 +141,8 @@ impl Fault {
 
     /// True for mere weather: no failure that a flow could be lost with.
     pub(crate) fn is_weather(&self) -> bool {
-        matches!(self, Self::Slow { .. } | Self::Noise { .. } | Self::SlowSwitch { .. })
+        use Fault::*;
+        matches!(self, Slow { .. } | Noise { .. } | SlowSwitch { .. } | Apply { .. })
     }
 }
 
@@ -199,6 +203,7 @@ impl fmt::Display for Fault {
             }
             NoController { .. } => write!(f, "no controller runs for {ms} ms"),
             Drain { node, .. } => write!(f, "n{node} is drained for {ms} ms"),
+            Apply { policy } => write!(f, "policy {policy} is applied"),
             LoseLease { node } => write!(f, "the lease of n{node} is revoked"),
             Compact => f.write_str("etcd is compacted"),
             Restore { back_ms } => write!(f, "etcd is set back by {back_ms} ms"),

@@ -33,6 +33,7 @@ pub fn draw(seed: u64, options: &Options) -> Vec<Timed> {
         last.fault = one(dice, &Options { weights: only, ..options.clone() });
     }
     faults.extend(stalls_in_turn(seed, options));
+    apply_policies(&mut faults, seed, options);
     faults.extend(stall_unregistered(seed, options).into_iter().flatten());
     if !options.is_one_by_one {
         faults.sort_by_key(|timed| timed.after_us);
@@ -65,6 +66,21 @@ fn stalls_in_turn(seed: u64, options: &Options) -> Option<Timed> {
     let after_us = dice.below(ONE_BY_ONE_US);
     let fault = Fault::StallInTurn { nodes: [node, to], worker, seed: dice.seed(), ms: 6_000 };
     Some(Timed { after_us, fault })
+}
+
+/// Adds up to three changes of rules and static mappings between the faults, in two of three
+/// histories. They have dice of their own, too.
+fn apply_policies(faults: &mut Vec<Timed>, seed: u64, options: &Options) {
+    let dice = &mut Dice::stream(seed, 14);
+    let longest_us = if options.is_one_by_one { ONE_BY_ONE_US } else { options.faults_us };
+    if dice.one_in(3) {
+        return;
+    }
+    for _ in 0..dice.between((1, 3)) {
+        let place = dice.below(faults.len() as u64 + 1) as usize;
+        let fault = Fault::Apply { policy: dice.below(1000) };
+        faults.insert(place, Timed { after_us: dice.below(longest_us), fault });
+    }
 }
 
 /// In every fourth history whose faults occur at any time, stalls the roles thread of a node, which
@@ -171,7 +187,10 @@ mod tests {
             let in_turn = faults.iter().filter(in_turn).count();
             let revoked = |timed: &&Timed| matches!(timed.fault, Fault::LoseLease { .. });
             let revoked = faults.iter().filter(revoked).count();
-            assert_eq!(faults.len(), options.faults + in_turn + 2 * revoked);
+            let applied = |timed: &&Timed| matches!(timed.fault, Fault::Apply { .. });
+            let applied = faults.iter().filter(applied).count();
+            assert_eq!(faults.len(), options.faults + in_turn + 2 * revoked + applied);
+            assert!(applied <= 3);
             assert!(revoked == 0 || revoked == 1 && !options.is_one_by_one);
             assert!(in_turn == 0 || in_turn == 1 && options.is_one_by_one);
             assert!(options.is_one_by_one || faults.is_sorted_by_key(|timed| timed.after_us));

@@ -6,21 +6,21 @@
 //!   203.0.113.0/29, .8/29, ...: public addresses of shard 1, 2, ...
 //! ```
 
+use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
 
 use ipnet::Ipv4Net;
-use weir_config::Desired;
+use weir_config::{Desired, PolicySettings, PublicSettings};
 use weir_engine::{
     AccessMode, EngineConfig, FragmentLimits, LiveEngineSettings, LiveSettings, MssClamp,
     ResourceLimits, Side, SideConfig,
 };
 use weir_map::LANES;
-use weir_nat::{
-    ActiveRules, LiveNatSettings, NatConfig, ShardRoom, StaticMappings, Timeouts, home_addresses,
-};
+use weir_nat::{ActiveRules, LiveNatSettings, NatConfig, ShardRoom, Timeouts, home_addresses};
+use weir_node_core::FlowSettings;
 use weir_wire::ethernet::Mac;
 
+use crate::dice::Dice;
 use crate::options::Options;
 
 /// UDP port of replication.
@@ -32,6 +32,11 @@ const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 const SWITCH: u8 = 255;
 /// Size of a port block: ports that a home gets at once.
 const PORT_BLOCK: u16 = 64;
+/// An address that all rules refuse.
+pub(crate) const FORBIDDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 200);
+/// The inside endpoint of the port forward.
+pub(crate) const FORWARD_INSIDE: SocketAddrV4 =
+    SocketAddrV4::new(Ipv4Addr::new(192, 168, 1, 80), 443);
 /// Most subscribers of a shard.
 pub(crate) const SUBSCRIBERS_MAX: u32 = 32;
 
@@ -180,12 +185,47 @@ pub(crate) fn engine_config(
     }
 }
 
+/// Returns rules and static mappings for the cluster's file. All of them refuse [`FORBIDDEN`] and
+/// nothing that homes otherwise send; odd ones have a port forward.
+pub(crate) fn policy(number: u64) -> String {
+    let dice = &mut Dice::new(number);
+    let mut text = String::new();
+    if number % 2 == 1 {
+        let (home, public) = (forward_home(), forward_public());
+        let _ = writeln!(text, "[public]\nstatic = [\"{home} tcp {FORWARD_INSIDE} {public}\"]");
+    }
+    for rule in 0..dice.below(20) {
+        let (third, action) = (dice.below(256), *dice.pick(&["accept", "drop", "reject"]));
+        let _ = writeln!(
+            text,
+            "[[rule]]\nname = \"r{rule}\"\nremote = \"192.0.{third}.0/24\"\naction = \"{action}\""
+        );
+    }
+    let action = *dice.pick(&["drop", "reject"]);
+    let _ = writeln!(
+        text,
+        "[[rule]]\nname = \"forbidden\"\nfrom = \"any\"\nremote = \"{FORBIDDEN}\"\naction = \"{action}\""
+    );
+    text
+}
+
+/// Returns the home with the port forward, which sends nothing.
+pub(crate) fn forward_home() -> Ipv4Addr {
+    home(1, 200)
+}
+
+/// Returns the public endpoint of the port forward.
+pub(crate) fn forward_public() -> SocketAddrV4 {
+    SocketAddrV4::new(PUBLIC, 8443)
+}
+
 /// Returns generation `number` of a worker's settings, as the cluster's file wants them.
 pub(crate) fn live_settings(
     options: &Options,
     position: WorkerPosition,
     number: u64,
     desired: &Desired,
+    flows: &FlowSettings,
 ) -> Box<LiveSettings> {
     let mut config = engine_config(options, position, [0; 4]);
     config.nat.quarantine_sec = desired.nat.quarantine_sec;
@@ -194,10 +234,26 @@ pub(crate) fn live_settings(
         engine: LiveEngineSettings::of(&config),
         nat: LiveNatSettings::of(&config.nat).expect("the tables were built for them"),
         homes: home_addresses(&desired.access.subscribers),
-        rules: Box::new(ActiveRules::none()),
-        statics: Arc::new(StaticMappings::none()),
+        rules: Box::new(ActiveRules::new(flows.rules.clone())),
+        statics: flows.statics.clone(),
         out_of_service: Box::default(),
     })
+}
+
+/// The rules and static mappings of the file that was compiled last.
+#[derive(Debug, Default)]
+pub(crate) struct CompiledPolicy(Option<(PolicySettings, PublicSettings, FlowSettings)>);
+
+impl CompiledPolicy {
+    pub(crate) fn of(&mut self, desired: &Desired) -> &FlowSettings {
+        let Desired { policy, public, .. } = desired;
+        self.0.take_if(|(of_rules, of_public, _)| (&*of_rules, &*of_public) != (policy, public));
+        let (.., flows) = self.0.get_or_insert_with(|| {
+            let flows = FlowSettings::new(policy, public).expect("the policy compiles");
+            (policy.clone(), public.clone(), flows)
+        });
+        flows
+    }
 }
 
 #[cfg(test)]

@@ -19,8 +19,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use weir_nat::{Endpoint, Protocol};
-use weir_wire::ipv4::PROTOCOL_ICMP;
-use weir_wire::{build, tcp, verify};
+use weir_wire::{build, icmp, tcp, verify};
 
 use crate::dice::Dice;
 use crate::options::Options;
@@ -43,7 +42,10 @@ pub struct Counts {
     pub down_sent: u64,
     pub down_received: u64,
     pub probes: u64,
-    /// ICMP errors that reached homes.
+    /// Packets of homes that the rules refused, and packets that came through a port forward.
+    pub forbidden: u64,
+    pub forwarded: u64,
+    /// ICMP errors and TCP resets of workers that reached homes.
     pub refusals: u64,
     pub flows: u64,
     /// Mappings that had to survive a failure, counted once for each failure.
@@ -168,6 +170,35 @@ impl Traffic {
         Some((outer, half_us + self.dice.below(2 * half_us)))
     }
 
+    /// Makes a packet that the rules refuse: of an inside endpoint that some socket has, or of
+    /// another one of its home. Returns the shard's tunnel endpoint with it.
+    pub(crate) fn forbidden(&mut self) -> (Ipv4Addr, Vec<u8>) {
+        let number = self.dice.below(self.sockets.len() as u64) as usize;
+        let socket = &self.sockets[number];
+        let (port, flags) = match socket.protocol {
+            Protocol::Udp => (443, 0),
+            Protocol::Tcp => (443, tcp::SYN),
+            Protocol::Icmp => (0, icmp::ECHO_REQUEST),
+        };
+        let mut inside = socket.inside;
+        inside.port += 20_000 * self.dice.below(2) as u16;
+        let remote = Endpoint::new(site::FORBIDDEN.to_bits(), port);
+        let inner = packet::build(socket.protocol, inside, remote, flags, Mark::FORBIDDEN);
+        self.counts.forbidden += 1;
+        let shard = site::endpoint(socket.shard);
+        (shard, build::ipv4(socket.home, shard).gre(build::gre(), inner))
+    }
+
+    /// Makes a packet to the public endpoint of the port forward.
+    pub(crate) fn call(&mut self) -> (Ipv4Addr, Vec<u8>) {
+        let public = site::forward_public();
+        let to = Endpoint::new(public.ip().to_bits(), public.port());
+        let port = self.dice.between((1024, 65_000)) as u16;
+        let from = Endpoint::new(STRANGER.address, port);
+        let packet = packet::build(Protocol::Tcp, from, to, tcp::SYN, Mark::PROBE);
+        (*public.ip(), packet)
+    }
+
     /// Makes an unsolicited packet to an endpoint that some socket has.
     pub(crate) fn probe(&mut self) -> Option<(Ipv4Addr, Vec<u8>)> {
         let number = self.dice.below(self.flows.len() as u64) as usize;
@@ -194,6 +225,9 @@ impl Traffic {
         let Some(seen) = packet::read(bytes) else {
             return Err("something unknown leaves to the internet".into());
         };
+        if seen.mark == Mark::FORBIDDEN {
+            return Err(format!("a packet leaves that all rules refuse: {seen:?}"));
+        }
         let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
             return Err(format!("a packet of no home leaves to the internet: {seen:?}"));
         };
@@ -254,12 +288,21 @@ impl Traffic {
             return Err("something that is no tunnel packet goes to a home".into());
         };
         let Some(seen) = packet::read(inner) else {
-            if packet::protocol(inner) == Some(PROTOCOL_ICMP) {
+            if packet::is_refusal(inner) {
                 self.counts.refusals += 1;
                 return Ok(());
             }
             return Err("something unknown goes to a home".into());
         };
+        if seen.mark == Mark::PROBE && home == site::forward_home() {
+            let inside = site::FORWARD_INSIDE;
+            let is_forwarded = seen.to == Endpoint::new(inside.ip().to_bits(), inside.port());
+            self.counts.forwarded += 1;
+            return match is_forwarded {
+                true => Ok(()),
+                false => Err(format!("a packet to the port forward comes to {:?}", seen.to)),
+            };
+        }
         if seen.mark == Mark::PROBE {
             return Err(format!("a packet that nobody asked for passes to {home}: {seen:?}"));
         }

@@ -47,7 +47,7 @@ use crate::fault::{Fault, Timed};
 use crate::node::Node;
 use crate::options::Options;
 use crate::queue::Queue;
-use crate::site::{Station, WorkerPosition};
+use crate::site::{CompiledPolicy, Station, WorkerPosition};
 use crate::switch::Switch;
 use crate::timeline::Timeline;
 pub use crate::traffic::Counts;
@@ -192,6 +192,7 @@ pub(crate) struct World {
     links: Vec<[LinkState; 2]>,
     traffic: Traffic,
     control: Control,
+    policy: CompiledPolicy,
     faults: Vec<Timed>,
     /// Faults that last, by their index in the list.
     active: BTreeMap<usize, Fault>,
@@ -252,6 +253,7 @@ impl World {
             links: vec![[LinkState { is_good: true, since_us: 0 }; 2]; options.nodes],
             traffic: Traffic::new(options, Dice::stream(seed, 6)),
             control: Control::new(options, Dice::stream(seed, 7), keeps_backups),
+            policy: CompiledPolicy::default(),
             faults: faults.to_vec(),
             active: BTreeMap::new(),
             checks: Checks::default(),

@@ -53,8 +53,14 @@ fn no_history_fails() {
     // Every checked event has happened, often.
     let sum =
         |of: fn(&Counts) -> u64| outcomes.iter().map(|outcome| of(&outcome.counts)).sum::<u64>();
-    let packets = [sum(|it| it.up_received), sum(|it| it.down_received), sum(|it| it.probes)];
+    let packets = [
+        sum(|it| it.up_received),
+        sum(|it| it.down_received),
+        sum(|it| it.probes),
+        sum(|it| it.forbidden),
+    ];
     assert!(packets.iter().all(|&count| count > 100 * SEEDS), "{packets:?}");
+    assert!(sum(|it| it.forwarded) > 10 * SEEDS, "packets through the port forward");
     assert!(sum(|it| it.protected) > 10 * SEEDS, "flows that had to survive a failure");
     assert!(sum(|it| it.reused) > 10 * SEEDS, "ports that were assigned again");
     let commits = [sum(|it| it.committed), sum(|it| it.uncommitted)];

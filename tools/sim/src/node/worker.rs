@@ -70,6 +70,11 @@ impl Worker {
         &self.core.engine
     }
 
+    /// Returns the number of the settings in force.
+    pub(crate) fn generation(&self) -> u64 {
+        self.core.engine.admin().generation()
+    }
+
     pub(crate) fn replication(&self) -> &Replication {
         &self.member().replication
     }
@@ -97,6 +102,11 @@ impl Worker {
     pub(crate) fn command(&mut self, due_us: u64, command: WorkerCommand) {
         self.orders_total += 1;
         self.commands.push_back((due_us, command));
+    }
+
+    /// Gives the worker its settings before it starts.
+    pub(crate) fn begin_with(&mut self, settings: Box<LiveSettings>) {
+        drop(self.core.engine.setup().swap_live(settings));
     }
 
     pub(crate) fn take_settings(&mut self, due_us: u64, settings: Box<LiveSettings>) {

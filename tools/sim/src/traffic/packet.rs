@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use weir_nat::{Endpoint, Protocol};
 use weir_wire::{build, gre, icmp, ipv4, tcp, udp};
 
+use crate::site;
+
 /// The content of every packet: its flow, and its number in the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -15,6 +17,8 @@ pub(super) struct Mark {
 impl Mark {
     /// Mark of an unsolicited packet.
     pub(super) const PROBE: Self = Self { flow: u32::MAX, number: 0 };
+    /// Mark of a home's packet that the rules refuse.
+    pub(super) const FORBIDDEN: Self = Self { flow: u32::MAX - 1, number: 0 };
 
     fn bytes(self) -> [u8; 8] {
         (u64::from(self.flow) << 32 | u64::from(self.number)).to_be_bytes()
@@ -62,8 +66,17 @@ pub(super) fn build(
     }
 }
 
-pub(super) fn protocol(packet: &[u8]) -> Option<u8> {
-    ipv4::parse(packet).ok().map(|(ip, ..)| ip.protocol)
+/// Whether a packet is an ICMP error, or a TCP reset from the forbidden address.
+pub(super) fn is_refusal(packet: &[u8]) -> bool {
+    let Ok((ip, header_len, total)) = ipv4::parse(packet) else { return false };
+    match ip.protocol {
+        ipv4::PROTOCOL_ICMP => true,
+        ipv4::PROTOCOL_TCP if ip.source.get() == site::FORBIDDEN.to_bits() => {
+            let header = tcp::parse(&packet[header_len..total]);
+            header.is_ok_and(|header| header.flags & tcp::RST != 0)
+        }
+        _ => false,
+    }
 }
 
 /// Parses a packet; `None` for an ICMP error, an unknown packet, or one without a mark.

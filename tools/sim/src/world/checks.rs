@@ -342,6 +342,10 @@ impl World {
             if !process.core.roles().has_settled() {
                 return Some(format!("{name} has not settled"));
             }
+            let number = self.control.settings_number();
+            if process.workers.iter().any(|worker| worker.generation() != number) {
+                return Some(format!("{name} has not taken the settings of revision {number}"));
+            }
         }
         for shard in self.shards() {
             let Some(entry) = entries.get(&shard) else {

@@ -37,7 +37,7 @@ const STEP_US: u64 = 200;
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) plane: Plane,
-    nodes: usize,
+    options: Options,
     entries: BTreeMap<ShardId, ShardEntry>,
     /// The revision to which they belong.
     revision: i64,
@@ -48,7 +48,7 @@ pub(super) struct Control {
 }
 
 /// Returns the cluster file that an operator would have applied.
-fn desired(options: &Options) -> Desired {
+fn desired(options: &Options, policy: u64) -> Desired {
     let mut text = format!("[cluster]\nname = \"sim\"\nreplicas = {}\n", options.replicas);
     if let Some(commit) = &options.commit {
         let Commit { replicas, timeout_ms, .. } = commit;
@@ -66,6 +66,7 @@ fn desired(options: &Options) -> Desired {
     if let Some(idle_sec) = options.idle_sec {
         let _ = writeln!(text, "quarantine_sec = {}", site::quarantine_sec(idle_sec));
     }
+    text.push_str(&site::policy(policy));
     for shard in 1..=options.shards {
         let (endpoint, public) = (site::endpoint(shard), site::public(shard));
         let _ = write!(
@@ -93,11 +94,11 @@ impl Control {
             management_loss: 0,
             controller,
         };
-        let mut plane = Plane::new(plane, &desired(options), dice.seed());
+        let mut plane = Plane::new(plane, &desired(options, 0), dice.seed());
         (0..CONTROLLERS).for_each(|controller| plane.start_controller(0, controller, 0));
         Self {
             plane,
-            nodes: options.nodes,
+            options: options.clone(),
             entries: BTreeMap::new(),
             revision: -1,
             backups: VecDeque::new(),
@@ -125,6 +126,12 @@ impl Control {
             self.revision = revision;
             self.entries = self.plane.operator.entries(&self.plane.etcd).into_iter().collect();
         }
+    }
+
+    /// Returns the revision of the cluster's file.
+    pub(super) fn settings_number(&self) -> u64 {
+        let held = self.plane.etcd.get(&self.plane.keys().path(&Key::Desired));
+        held.map_or(0, |held| held.mod_revision.0.try_into().unwrap_or(0))
     }
 
     pub(super) fn end(&mut self, node: usize) {
@@ -164,6 +171,11 @@ impl Control {
             Fault::LoseLease { node } => {
                 let path = plane.keys().path(&Key::Node(name_of(node)));
                 plane.etcd.revoke_lease_of(now_us, &path);
+            }
+            Fault::Apply { policy } => {
+                let desired = desired(&self.options, policy);
+                // The cluster exists: its identity stays.
+                plane.operator.apply(now_us, &mut plane.etcd, &desired, 0);
             }
             Fault::Compact => plane.etcd.compact(0),
             Fault::Restore { back_ms } => {
@@ -253,7 +265,7 @@ impl Control {
     pub(super) fn operate(&mut self, now_us: u64, is_late: bool) {
         let Plane { operator, etcd, .. } = &mut self.plane;
         operator.unfreeze(now_us, etcd);
-        (0..self.nodes).for_each(|node| operator.undrain(now_us, etcd, &name_of(node)));
+        (0..self.options.nodes).for_each(|node| operator.undrain(now_us, etcd, &name_of(node)));
         if is_late {
             operator.rebase(now_us, etcd);
         }

@@ -253,6 +253,10 @@ impl World {
             if let Some((to, packet)) = self.traffic.probe() {
                 self.route(Side::Internet, to, &packet, OUTSIDE_US);
             }
+            let (to, packet) = self.traffic.call();
+            self.route(Side::Internet, to, &packet, OUTSIDE_US);
+            let (to, packet) = self.traffic.forbidden();
+            self.route(Side::Access, to, &packet, OUTSIDE_US);
             self.queue.push(self.now_us + self.options.probe_interval_us, Event::Probe);
         }
     }

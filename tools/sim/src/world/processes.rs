@@ -65,14 +65,19 @@ impl World {
 
     /// Starts the workers of a process that has found its cluster.
     pub(super) fn begin_process(&mut self, node: usize, found: FoundCluster) {
-        let Self { nodes, options, node_dice, .. } = self;
+        let Self { nodes, options, node_dice, policy, .. } = self;
+        let desired = found.desired.clone();
         let it = &nodes[node];
         let clock_us = it.clock.at(self.now_us);
         let (name, disk) = (&it.name, &it.disk);
         let without = if found.is_without_etcd { " without etcd" } else { "" };
         let config = ProcessConfig { node, name, clock_us, disk, found, options };
         let mut process = Process::new(config, node_dice);
-        process.workers.iter_mut().for_each(|worker| worker.start(clock_us));
+        for (worker, it) in process.workers.iter_mut().enumerate() {
+            let position = WorkerPosition { node, worker };
+            it.begin_with(live_settings(options, position, 0, &desired, policy.of(&desired)));
+            it.start(clock_us);
+        }
         self.control.plane.begin_life(node, process.boots[0].to_string());
         let it = &mut self.nodes[node];
         it.life += 1;
@@ -281,9 +286,10 @@ impl World {
             CoreAction::Join(record) => self.control.plane.take_part(now_us, node, &record),
             CoreAction::Register(record) => self.control.plane.update_node(now_us, node, &record),
             CoreAction::TakeSettings { number, desired } => {
+                let flows = self.policy.of(&desired);
                 for (worker, it) in process.workers.iter_mut().enumerate() {
                     let position = WorkerPosition { node, worker };
-                    let settings = live_settings(&self.options, position, number, &desired);
+                    let settings = live_settings(&self.options, position, number, &desired, flows);
                     it.take_settings(due_us, settings);
                 }
             }
