@@ -1,4 +1,4 @@
-//! The benchmark: weir, raw packet I/O and Linux under the same load, in alternating rounds.
+//! The benchmark: weir, raw packet I/O, Linux and VPP under the same load, in alternating rounds.
 //!
 //! ```text
 //!   core 0: generator (a process per round)          core 1: the device of this round
@@ -48,6 +48,7 @@ mod rounds;
 mod session_log;
 mod testpmd;
 mod turns;
+mod vpp;
 mod weir;
 
 use std::path::PathBuf;
@@ -86,6 +87,8 @@ pub struct BenchPlan {
     pub generator: PathBuf,
     /// Path of another build: each flood is measured with both builds, in turn.
     pub against: Option<PathBuf>,
+    /// Path of the program `vpp`, for the experiment of that name. `vppctl` lies beside it.
+    pub vpp: Option<PathBuf>,
     /// Whether to reserve the huge pages that a point needs while it is measured.
     pub takes_huge_pages: bool,
     /// Folder of the report.
@@ -114,6 +117,12 @@ impl BenchPlan {
             self.only.is_empty() || self.only.iter().any(|name| name == experiment.name)
         });
         let mut points = all.iter().flat_map(|experiment| &experiment.points);
+        let has_vpp = points.clone().any(|point| point.probe == Probe::FloodBesideVpp);
+        match (has_vpp, &self.vpp) {
+            (true, None) => return Err(BenchError::NoVpp),
+            (false, Some(_)) => return Err(BenchError::NoVppExperiment),
+            _ => {}
+        }
         match &self.against {
             Some(against) if !points.any(|point| point.probe.compares_builds()) => {
                 return Err(BenchError::NothingToCompare { against: against.clone() });
@@ -226,7 +235,7 @@ impl Run<'_> {
         let load = first.point.load;
         let first_probe = first.point.probe;
         let needs_raw = first_probe.needs_raw();
-        let pages = points.iter().map(|measured| measured.point.load.huge_pages()).max();
+        let pages = points.iter().map(|measured| measured.point.huge_pages()).max();
         let wanted = if self.context.plan.takes_huge_pages { pages.unwrap_or(0) } else { 0 };
         let reserve = HugePageReserve::take(wanted);
         reserve.sentence().clone_into(huge_pages);
@@ -325,7 +334,7 @@ fn wanting(points: &[Measured], rounds: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn plan(only: &str, against: Option<PathBuf>) -> BenchPlan {
+    pub(super) fn plan(only: &str, against: Option<PathBuf>) -> BenchPlan {
         BenchPlan {
             is_short: false,
             only: vec![only.to_owned()],
@@ -336,6 +345,7 @@ mod tests {
             node: PathBuf::new(),
             generator: PathBuf::new(),
             against,
+            vpp: None,
             takes_huge_pages: false,
             output: PathBuf::new(),
             command: String::new(),
@@ -353,5 +363,17 @@ mod tests {
             refused.contains("/usr/bin/weir-node") && refused.contains("established"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn vpp_is_named_together_with_its_program() {
+        let vpp = |only, program: Option<&str>| {
+            let plan = BenchPlan { vpp: program.map(PathBuf::from), ..plan(only, None) };
+            plan.experiments().map(|experiments| experiments.len())
+        };
+        assert_eq!(vpp("vpp", Some("/usr/bin/vpp")).unwrap(), 1);
+        assert!(matches!(vpp("vpp", None), Err(BenchError::NoVpp)));
+        let needless = vpp("established", Some("/usr/bin/vpp"));
+        assert!(matches!(needless, Err(BenchError::NoVppExperiment)));
     }
 }

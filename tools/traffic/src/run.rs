@@ -130,8 +130,8 @@ pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError
 
     let mut generator = Generator::new(access, internet, table, traffic);
     let patience = match plan.device {
-        Device::Translates => TRANSLATOR_PATIENCE,
         Device::PassesThrough => DEVICE_PATIENCE,
+        Device::Translates | Device::TranslatesPerRemote => TRANSLATOR_PATIENCE,
     };
     generator.connect(patience)?;
     if !passes_through {

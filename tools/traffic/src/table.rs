@@ -16,6 +16,9 @@ use crate::scenario::{Endpoint, Scenario};
 pub enum Device {
     /// Decapsulates tunnelled packets and translates, in both directions.
     Translates,
+    /// The same, but flows to different remote hosts may share a public endpoint (address- and
+    /// port-dependent mapping, RFC 4787 section 4.1).
+    TranslatesPerRemote,
     /// Forwards packets unchanged (raw forwarding).
     PassesThrough,
 }
@@ -153,7 +156,7 @@ impl Table {
             let plan = scenario.flow(created);
             let unknown = Endpoint { address: 0, port: 0 };
             let public = match device {
-                Device::Translates => unknown,
+                Device::Translates | Device::TranslatesPerRemote => unknown,
                 Device::PassesThrough => scenario.assumed_public(created),
             };
             flows[number as usize] = Flow {
@@ -247,16 +250,20 @@ impl Table {
         lesson
     }
 
-    /// Returns the number of flows that share their public endpoint with another one: more than
-    /// zero means a broken translator, since every flow has its own inside endpoint. Takes 8 bytes
-    /// per learned flow while it counts.
+    /// Returns the number of flows that share their public endpoint with another one, of a device
+    /// that translates per remote: with another one to the same remote host. More than zero means a
+    /// broken translator, since every flow has its own inside endpoint. Takes 8 bytes per learned
+    /// flow while it counts.
     pub fn shared_endpoints(&self) -> usize {
-        let mut endpoints: Vec<u64> = self
-            .flows
-            .iter()
-            .filter(|flow| flow.public != 0)
-            .map(|flow| u64::from(flow.public) << 16 | u64::from(flow.public_port))
-            .collect();
+        let is_per_remote = self.device == Device::TranslatesPerRemote;
+        let endpoint = |flow: &Flow| {
+            let endpoint = u64::from(flow.public) << 16 | u64::from(flow.public_port);
+            // The remote hosts differ in their low bits alone.
+            let remote = if is_per_remote { flow.remote.swap_bytes() as u16 } else { 0 };
+            u64::from(remote) << 48 | endpoint
+        };
+        let learned = self.flows.iter().filter(|flow| flow.public != 0);
+        let mut endpoints: Vec<u64> = learned.map(endpoint).collect();
         endpoints.sort_unstable();
         endpoints.windows(2).filter(|pair| pair[0] == pair[1]).count()
     }
@@ -274,9 +281,9 @@ impl Table {
             return Some((Verdict::WrongAddress, seen));
         };
         let expected = match self.device {
-            Device::Translates => flow.reaching_remote(),
             Device::PassesThrough if TUNNEL => flow.sent_by_home(),
             Device::PassesThrough => Addresses { outer: 0, ..flow.sent_by_home() },
+            Device::Translates | Device::TranslatesPerRemote => flow.reaching_remote(),
         };
         let is_right = seen.addresses == expected
             || (flow.public == 0 && flow.learn(&seen) == Lesson::Learned);
@@ -295,9 +302,9 @@ impl Table {
             return Some((Verdict::WrongAddress, seen));
         };
         let expected = match self.device {
-            Device::Translates if TUNNEL => flow.reaching_home(),
-            Device::Translates => Addresses { outer: 0, ..flow.reaching_home() },
             Device::PassesThrough => flow.sent_by_remote(),
+            _ if TUNNEL => flow.reaching_home(),
+            _ => Addresses { outer: 0, ..flow.reaching_home() },
         };
         let is_right = seen.addresses == expected;
         Some((verdict(&seen, is_right, &mut flow.laps_seen[1]), seen))

@@ -47,9 +47,9 @@ pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
 }
 
 /// Returns the experiments that run only when they are named: they take long, or need more than the
-/// two processes.
+/// two processes, or another program.
 pub(super) fn on_request(is_short: bool) -> Vec<Experiment> {
-    vec![session_log(is_short), floods(is_short)]
+    vec![vpp(is_short), session_log(is_short), floods(is_short)]
 }
 
 fn point(label: impl Into<String>, x: f64, load: Load, probe: Probe) -> Point {
@@ -115,6 +115,25 @@ fn linux(extent: Extent) -> Experiment {
         title: "Beside the kernel's NAT",
         about: "Plain access. Linux: nftables source NAT with connection tracking on one core, fed inside the kernel by an XDP \
                 program, the same number of flows, small UDP packets, one direction.",
+        axis: None,
+        rounds: extent.rounds,
+        points: points.collect(),
+    }
+}
+
+/// Plain access, as for Linux.
+fn vpp(is_short: bool) -> Experiment {
+    let extent = if is_short { SHORT } else { FULL };
+    let points = [10_000, MILLION].into_iter().map(|flows| {
+        let load = Load { access: Access::Plain, ..Load::new(flows, extent.measured) };
+        at_flows(load, Probe::FloodBesideVpp)
+    });
+    Experiment {
+        name: "vpp",
+        title: "Beside VPP's nat44-ed",
+        about: "Plain access, established flows. VPP: one thread on the device's core, the plugin nat44-ed between two memif interfaces, \
+                zero-copy as weir's, with the public addresses that weir has. VPP cycles: clocks of all nodes of its graph by the packets \
+                received (show runtime), polls without packets included, from the last flow established to the middle of the flood.",
         axis: None,
         rounds: extent.rounds,
         points: points.collect(),

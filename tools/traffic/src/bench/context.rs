@@ -29,7 +29,7 @@ impl BenchPlan {
 }
 
 impl BenchContext<'_> {
-    fn socket(&self, worker: usize, side: &str) -> PathBuf {
+    pub(super) fn socket(&self, worker: usize, side: &str) -> PathBuf {
         self.folder.join(format!("{side}-{worker}.sock"))
     }
 

@@ -34,6 +34,12 @@ pub enum BenchError {
         "nothing to compare with {}: none of the named experiments is a plain flood, as `established` is", against.display()
     )]
     NothingToCompare { against: PathBuf },
+    #[error(
+        "the experiment `vpp` needs --vpp FILE, the program `vpp` (docs/benchmarks.md says how to build it)"
+    )]
+    NoVpp,
+    #[error("--vpp is for the experiment `vpp`, which is not named: add --only vpp")]
+    NoVppExperiment,
     #[error("the plot {file}: {reason}")]
     Plot { file: String, reason: String },
     #[error(

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::load::{ATTACKED_FLOWS_MAX, Access, Load};
+use super::vpp;
 use crate::attack::Attack;
 
 /// Largest number of weir rounds between two raw ones: with more, the machine could change its
@@ -31,6 +32,8 @@ pub(super) enum Probe {
     Flood,
     /// The same, with Linux nftables in the same rounds.
     FloodBesideLinux,
+    /// The same, with VPP in the same rounds.
+    FloodBesideVpp,
     /// Latency at half of the rate of weir's own flood, and of raw forwarding at the same rate.
     HalfLoad,
     /// The highest rate without a loss, beside weir's own flood.
@@ -54,7 +57,8 @@ pub(super) enum Probe {
 impl Probe {
     pub(super) fn needs_raw(self) -> bool {
         match self {
-            Probe::Flood | Probe::FloodBesideLinux | Probe::HalfLoad | Probe::ZeroLoss => true,
+            Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => true,
+            Probe::HalfLoad | Probe::ZeroLoss => true,
             Probe::Expiry | Probe::Flush | Probe::Capacity => false,
             Probe::SessionLogRate | Probe::SessionLogCost | Probe::Attack(_) => false,
         }
@@ -62,16 +66,16 @@ impl Probe {
 
     /// Whether its rounds measure two builds if another build is given.
     pub(super) fn compares_builds(self) -> bool {
-        matches!(self, Probe::Flood | Probe::FloodBesideLinux)
+        matches!(self, Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp)
     }
 
-    /// Number of rounds of weir, raw and Linux within one round of this probe, without the
+    /// Number of rounds of weir, raw, Linux and VPP within one round of this probe, without the
     /// enclosing raw ones. Used to estimate the remaining time.
     fn floods(self) -> f64 {
         match self {
             Probe::Flood | Probe::Flush => 1.0,
             Probe::FloodBesideLinux | Probe::Expiry | Probe::Attack(_) => 2.0,
-            Probe::SessionLogCost => 2.0,
+            Probe::FloodBesideVpp | Probe::SessionLogCost => 2.0,
             Probe::HalfLoad => 3.0,
             Probe::ZeroLoss | Probe::Capacity => 8.0,
             // Rates that fail are tried three times.
@@ -180,6 +184,16 @@ impl Point {
             format!("needs {:.1} GB, this machine has {:.1} GB free", gb(needed), gb(available))
         })
     }
+
+    /// Returns the number of 2 MiB huge pages for the tables and the packet memory of the devices
+    /// and the generator.
+    pub(super) fn huge_pages(&self) -> u64 {
+        let of_vpp = match self.probe {
+            Probe::FloodBesideVpp => vpp::bytes(&self.load).div_ceil(HUGE_PAGE_BYTES),
+            _ => 0,
+        };
+        self.load.huge_pages() + of_vpp
+    }
 }
 
 impl Load {
@@ -204,7 +218,7 @@ impl Load {
 
     /// Returns the number of 2 MiB huge pages for weir's tables and the packet memory of both
     /// processes.
-    pub(super) fn huge_pages(&self) -> u64 {
+    fn huge_pages(&self) -> u64 {
         let packets = 768 << 20;
         (self.workers as u64 * (self.weir_bytes() + packets)).div_ceil(HUGE_PAGE_BYTES)
     }

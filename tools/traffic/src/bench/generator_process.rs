@@ -214,8 +214,10 @@ fn command(context: &BenchContext<'_>, load: &Load, device: Device, worker: usiz
         }
     }
     command.args(["--core", &plan.generator_core_of(worker).to_string()]);
-    if device == Device::PassesThrough {
-        command.arg("--pass-through");
+    match device {
+        Device::Translates => {}
+        Device::TranslatesPerRemote => drop(command.arg("--translates-per-remote")),
+        Device::PassesThrough => drop(command.arg("--pass-through")),
     }
     command
 }

@@ -16,12 +16,14 @@ const SIZE: (u32, u32) = (720, 420);
 const FONT: &str = "sans-serif";
 
 /// The series of the plots: a line or a colour of bars each.
-const SERIES: [(Kind, Figure, &str, RGBColor); 6] = [
+const SERIES: [(Kind, Figure, &str, RGBColor); 8] = [
     (Kind::Mpps, Figure::RawMpps, "raw", RGBColor(120, 120, 120)),
     (Kind::Mpps, Figure::WeirMpps, "weir", RGBColor(20, 90, 190)),
     (Kind::Mpps, Figure::LinuxMpps, "Linux nft", RGBColor(200, 80, 20)),
+    (Kind::Mpps, Figure::VppMpps, "VPP", RGBColor(40, 140, 60)),
     (Kind::Cycles, Figure::RawCycles, "raw", RGBColor(120, 120, 120)),
     (Kind::Cycles, Figure::WeirCycles, "weir", RGBColor(20, 90, 190)),
+    (Kind::Cycles, Figure::VppCycles, "VPP", RGBColor(40, 140, 60)),
     (Kind::Opened, Figure::OpenedMega, "weir", RGBColor(20, 90, 190)),
 ];
 

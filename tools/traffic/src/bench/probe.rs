@@ -16,7 +16,7 @@ use super::rounds::{Raw, Round};
 use super::testpmd::Testpmd;
 use super::turns::{enter_turns, longest_turn};
 use super::weir::{Build, Settings, Weir};
-use super::{BenchError, address_plan};
+use super::{BenchError, address_plan, vpp};
 use crate::table::Device;
 
 /// Halvings of the zero-loss search: the rate is known to within 1/64 of the flood.
@@ -75,7 +75,10 @@ impl BenchContext<'_> {
         self.until_linked(|| self.raw_flood(load)).map(|(raw, _)| raw)
     }
 
-    fn until_linked<T>(&self, run: impl Fn() -> Result<T, BenchError>) -> Result<T, BenchError> {
+    pub(super) fn until_linked<T>(
+        &self,
+        run: impl Fn() -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
         for _ in 1..LINK_ATTEMPTS {
             match run() {
                 Err(error) if error.is_no_link() => self.plan.check_interrupted()?,
@@ -107,7 +110,7 @@ impl BenchContext<'_> {
         let load = &point.load;
         let mut round = Round::default();
         match point.probe {
-            Probe::Flood | Probe::FloodBesideLinux => {
+            Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => {
                 let is_other_first = number.is_multiple_of(2);
                 let before = self.other_build(load, is_other_first)?;
                 let run = self.weir_flood(load)?;
@@ -119,6 +122,9 @@ impl BenchContext<'_> {
                 }
                 if point.probe == Probe::FloodBesideLinux {
                     notes.extend(linux::round(self, load, &mut round.figures)?);
+                }
+                if point.probe == Probe::FloodBesideVpp {
+                    round.wrong += vpp::round(self, load, &mut round.figures)?;
                 }
             }
             Probe::HalfLoad => self.half_load(load, &mut round)?,
@@ -152,7 +158,11 @@ impl BenchContext<'_> {
         Ok((filled, full))
     }
 
-    fn generators(&self, load: &Load, device: Device) -> Result<Vec<Generator>, BenchError> {
+    pub(super) fn generators(
+        &self,
+        load: &Load,
+        device: Device,
+    ) -> Result<Vec<Generator>, BenchError> {
         self.plan.check_interrupted()?;
         (0..load.workers).map(|worker| Generator::start(self, load, device, worker)).collect()
     }
@@ -349,7 +359,7 @@ impl BenchContext<'_> {
     }
 }
 
-fn close(generators: Vec<Generator>) -> Result<(), BenchError> {
+pub(super) fn close(generators: Vec<Generator>) -> Result<(), BenchError> {
     generators.into_iter().try_for_each(Generator::close)
 }
 

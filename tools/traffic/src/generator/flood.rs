@@ -314,12 +314,10 @@ impl Generator {
     #[inline(always)]
     fn take<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
         match (self.table.device(), GRE) {
-            (Device::Translates, _) | (_, false) => {
-                self.take_upstream::<false, TCP>(state) + self.take_downstream::<GRE, TCP>(state)
-            }
             (Device::PassesThrough, true) => {
                 self.take_upstream::<true, TCP>(state) + self.take_downstream::<false, TCP>(state)
             }
+            _ => self.take_upstream::<false, TCP>(state) + self.take_downstream::<GRE, TCP>(state),
         }
     }
 

@@ -129,15 +129,35 @@ fn unchanged_packet_is_right_only_if_the_device_does_not_translate() {
         table.write_downstream::<false>(&down_template, mark(FLOW, 1), &mut below);
         let verdict = match device {
             Device::PassesThrough => table.judge_upstream::<true, false>(&above),
-            Device::Translates => table.judge_upstream::<false, false>(&above),
+            _ => table.judge_upstream::<false, false>(&above),
         };
         assert_eq!(verdict.map(|(verdict, _)| verdict), right);
         let verdict = match device {
             Device::PassesThrough => table.judge_downstream::<false, false>(&below),
-            Device::Translates => table.judge_downstream::<true, false>(&below),
+            _ => table.judge_downstream::<true, false>(&below),
         };
         assert_eq!(verdict.map(|(verdict, _)| verdict), right);
     }
+}
+
+#[test]
+fn device_that_translates_per_remote_shares_endpoints_between_remotes_alone() {
+    let (mut per_remote, mut per_source) =
+        (table(Device::TranslatesPerRemote), table(Device::Translates));
+    let other = (0..100).find(|&flow| {
+        let remote = |flow: u32| per_remote.flows[flow as usize].remote;
+        flow != FLOW && remote(flow) != remote(FLOW)
+    });
+    for flow in [FLOW, other.unwrap()] {
+        for table in [&mut per_remote, &mut per_source] {
+            let first = translated(table, flow, PUBLIC, 1);
+            assert_eq!(up(table, &first), Some(Verdict::Right));
+        }
+    }
+    assert_eq!((per_remote.shared_endpoints(), per_source.shared_endpoints()), (0, 1));
+    let remote = per_remote.flows[FLOW as usize].remote;
+    per_remote.flows[other.unwrap() as usize].remote = remote;
+    assert_eq!(per_remote.shared_endpoints(), 1);
 }
 
 #[test]

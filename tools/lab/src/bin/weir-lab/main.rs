@@ -92,6 +92,7 @@ mod tests {
     fn the_commands_of_the_manual_are_understood() {
         for line in [
             "traffic bench --only established --rounds 20 --against /usr/bin/weir-node",
+            "traffic bench --only vpp --vpp /usr/bin/vpp",
             "traffic flood --access a --internet b --rate 5e6 --size imix",
             "traffic linux --flows 60000 --core 1",
             "traffic search --metric establish --flows 100000 --access a --internet b",

@@ -107,6 +107,11 @@ struct TrafficArgs {
     #[arg(long)]
     pass_through: bool,
 
+    /// The device may give flows to different remote hosts the same public endpoint (address- and
+    /// port-dependent mapping, RFC 4787 section 4.1).
+    #[arg(long, conflicts_with = "pass_through")]
+    translates_per_remote: bool,
+
     /// One JSON object per event, the result last; the ports stay up until standard input ends.
     #[arg(long)]
     json: bool,
@@ -165,7 +170,11 @@ impl TrafficArgs {
             access: side(self.access, self.access_gateway, self.access_address),
             internet: side(self.internet, self.internet_gateway, self.internet_address),
             scenario,
-            device: if self.pass_through { Device::PassesThrough } else { Device::Translates },
+            device: match (self.pass_through, self.translates_per_remote) {
+                (true, _) => Device::PassesThrough,
+                (false, true) => Device::TranslatesPerRemote,
+                (false, false) => Device::Translates,
+            },
             protocol: match self.protocol {
                 ProtocolName::Udp => Protocol::Udp,
                 ProtocolName::Tcp => Protocol::Tcp,

@@ -22,6 +22,7 @@ use weir_traffic::bench::{self, BenchPlan, RunsIn};
 ///   weir-lab traffic bench --only floods --rounds 3 --seconds 5
 ///   weir-lab traffic bench --only session-log --rounds 6
 ///   weir-lab traffic bench --only established --rounds 20 --against /usr/bin/weir-node
+///   weir-lab traffic bench --only vpp --vpp /usr/bin/vpp
 ///   weir-lab traffic bench --list
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -46,6 +47,11 @@ pub(crate) struct Bench {
     /// cycles are compared, with a 95 % interval from six rounds on.
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
+
+    /// The program `vpp`, for the experiment of that name, with `vppctl` beside it and its plugins
+    /// where its build puts them.
+    #[arg(long, value_name = "FILE")]
+    vpp: Option<PathBuf>,
 
     /// Names all experiments and ends.
     #[arg(long)]
@@ -88,6 +94,9 @@ pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
             file.display()
         );
     }
+    if let Some(file) = &args.vpp {
+        ensure!(file.is_file(), "--vpp {}: no such file", file.display());
+    }
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
@@ -103,6 +112,7 @@ pub(crate) fn run(args: &Bench) -> anyhow::Result<()> {
         node: node_beside(&generator)?,
         generator,
         against: args.against.clone(),
+        vpp: args.vpp.clone(),
         takes_huge_pages: !args.keep_huge_pages,
         output: args.output.clone(),
         command: command(),
