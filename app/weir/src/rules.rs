@@ -24,12 +24,12 @@ const EXIT_ERROR: u8 = 2;
 ///
 /// With -c, reads the file of a single node or of a cluster and the files of its sets, as
 /// `weir check` does, and needs neither node nor root. Without, `test` and `show` ask a node what
-/// it has in force.
+/// it has in force, and so does `diff` with one file.
 ///
 ///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
 ///   weir rules test -c /etc/weir/weir.toml --table cases.txt
 ///   weir rules show
-///   weir rules diff /etc/weir/weir.toml new.toml
+///   weir rules diff new.toml
 ///   weir rules hits --top 10
 ///   weir rules import --home-interface lan0 --internet-interface wan0 nft.json > rules.toml
 #[derive(Debug, clap::Args)]

@@ -198,6 +198,8 @@ fn check_compiles_the_rules_and_warns_of_them() {
     let (code, out, _) = folder.run("check node.toml");
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("rules: 2, with 4 filters; at most 2 comparisons and "), "{out}");
+    let worst = "most for home 0.0.0.0, port 0, and 192.0.2.0:25: no-smtp, court-orders\n";
+    assert!(out.contains(worst), "{out}");
     let late = "[[rule]]\nname = \"late\"\nremote = \"192.0.2.9\"\naction = \"accept\"\n";
     folder.write("late.toml", &(folder.node_file() + late));
     let (code, out, _) = folder.run("check late.toml");

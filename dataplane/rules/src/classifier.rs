@@ -30,6 +30,7 @@ pub struct Classifier<A> {
     local_port: PortLists,
     lists: FilterLists<A>,
     bound: Bound,
+    worst: WorstPacket<A>,
 }
 
 /// What a question costs at most, whatever the packet.
@@ -41,6 +42,16 @@ pub struct Bound {
     pub steps: usize,
 }
 
+/// What the packet has that is compared with as many filters as [`Bound`] says. Its protocol, side
+/// and group may be any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorstPacket<A> {
+    pub local: A,
+    pub local_port: u16,
+    pub remote: A,
+    pub remote_port: u16,
+}
+
 impl<A: IpAddress> Classifier<A> {
     /// Compiles filters, in any order.
     ///
@@ -49,18 +60,31 @@ impl<A: IpAddress> Classifier<A> {
     pub fn new(filters: &[RuleFilter<A>]) -> Result<Self, TooManyFilters> {
         let mut maker = ListMaker::new();
         let doors = ByDoor::new(filters);
-        let remote = address_lists(doors.remote, &mut maker, "remote address", |f| &mut f.remote)?;
-        let local = address_lists(doors.local, &mut maker, "local address", |f| &mut f.local)?;
+        let (remote, by_remote) =
+            address_lists(doors.remote, &mut maker, "remote address", |f| &mut f.remote)?;
+        let (local, by_local) =
+            address_lists(doors.local, &mut maker, "local address", |f| &mut f.local)?;
         let (remote_port, by_remote_port) =
             port_lists(&doors.remote_port, &mut maker, "remote port", |f| &mut f.remote_ports)?;
         let (local_port, by_local_port) =
             port_lists(&doors.local_port, &mut maker, "local port", |f| &mut f.local_ports)?;
+        let compared = [
+            by_remote.compared,
+            by_local.compared,
+            by_remote_port.compared,
+            by_local_port.compared,
+        ];
         let bound = Bound {
-            comparisons: remote.compared + local.compared + by_remote_port + by_local_port,
-            steps: 4 + (remote.trie.depth() + local.trie.depth()) as usize,
+            comparisons: compared.iter().sum(),
+            steps: 4 + (remote.depth() + local.depth()) as usize,
         };
-        let (remote, local) = (remote.trie, local.trie);
-        Ok(Self { remote, local, remote_port, local_port, lists: maker.finish(), bound })
+        let worst = WorstPacket {
+            local: by_local.at,
+            local_port: by_local_port.at,
+            remote: by_remote.at,
+            remote_port: by_remote_port.at,
+        };
+        Ok(Self { remote, local, remote_port, local_port, lists: maker.finish(), bound, worst })
     }
 
     /// Answers questions, at most [`TOGETHER`], as [`find`](Self::find) does, into as many places;
@@ -124,6 +148,21 @@ impl<A: IpAddress> Classifier<A> {
     /// Returns what a question costs at most.
     pub fn bound(&self) -> Bound {
         self.bound
+    }
+
+    /// Returns the packet that costs most, and the numbers of the rules that it is compared with.
+    pub fn worst(&self) -> (WorstPacket<A>, Vec<u32>) {
+        let worst = self.worst;
+        let lists = [
+            self.remote_port.find(worst.remote_port),
+            self.local_port.find(worst.local_port),
+            self.remote.find(worst.remote),
+            self.local.find(worst.local),
+        ];
+        let mut rules: Vec<u32> = lists.iter().flat_map(|&list| self.lists.rules(list)).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        (worst, rules)
     }
 
     /// Returns the bytes of memory that the rules take.

@@ -113,3 +113,29 @@ fn no_rules_decide_nothing_and_take_nearly_no_memory() {
     assert_eq!(classifier.find(&question), None);
     assert!(classifier.bytes() < 100, "{}", classifier.bytes());
 }
+
+#[test]
+fn packet_that_costs_most_is_named_with_its_rules() {
+    let port = |port| PortRange { first: port, last: port };
+    let net = |third: u32| Prefix::new(0xc000_0000 + (third << 8), 24);
+    let to = |rule, third| RuleFilter { remote: net(third), ..RuleFilter::all(rule) };
+    let few = [
+        RuleFilter { remote_ports: port(25), ..RuleFilter::all(0) },
+        to(1, 2),
+        RuleFilter { groups: 2, ..to(2, 7) },
+        to(3, 7),
+        RuleFilter { local: Prefix::new(0x0ac8_0001, 32), ..RuleFilter::all(4) },
+    ];
+    let classifier = Classifier::new(&few).unwrap();
+    let (worst, rules) = classifier.worst();
+    let found = (worst.local, worst.remote, worst.remote_port, worst.local_port);
+    assert_eq!(found, (0x0ac8_0001, net(7).address(), 25, 0));
+    assert_eq!((rules, classifier.bound().comparisons), (vec![0, 2, 3, 4], 4));
+
+    for shape in RuleShape::ALL {
+        let filters = filters::<u32>(shape, 200, &mut Rng::with_seed(3));
+        let Ok(classifier) = Classifier::new(&filters) else { continue };
+        let (_, rules) = classifier.worst();
+        assert!(rules.len() <= classifier.bound().comparisons, "{shape:?}");
+    }
+}

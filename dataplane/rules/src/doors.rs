@@ -95,11 +95,19 @@ impl<A: IpAddress> ByDoor<A> {
     }
 }
 
-/// A trie of lists.
-pub(crate) struct AddressLists {
-    pub(crate) trie: PrefixTrie,
-    /// Most filters that are compared for one address.
+/// Most filters that are compared for one address or port, and the first with so many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most<K> {
     pub(crate) compared: usize,
+    pub(crate) at: K,
+}
+
+impl<K> Most<K> {
+    fn look(&mut self, compared: usize, at: K) {
+        if compared > self.compared {
+            *self = Self { compared, at };
+        }
+    }
 }
 
 /// A prefix whose list is made, on the way to those inside it.
@@ -117,7 +125,7 @@ pub(crate) fn address_lists<A: IpAddress>(
     maker: &mut ListMaker<A>,
     door: &str,
     prefix_mut: impl Fn(&mut RuleFilter<A>) -> &mut Prefix<A>,
-) -> Result<AddressLists, TooManyFilters> {
+) -> Result<(PrefixTrie, Most<A>), TooManyFilters> {
     let mut by_prefix: Vec<(Prefix<A>, RuleFilter<A>)> = filters
         .into_iter()
         .map(|mut filter| {
@@ -128,7 +136,7 @@ pub(crate) fn address_lists<A: IpAddress>(
     by_prefix.sort_by_key(|&(prefix, _)| prefix);
     let mut entries = Vec::new();
     let mut outers: Vec<OuterPrefix<A>> = Vec::new();
-    let mut most = 0;
+    let mut most = Most { compared: 0, at: Prefix::all().address() };
     for group in by_prefix.chunk_by(|a, b| a.0 == b.0) {
         let prefix = group[0].0;
         outers.retain(|outer| outer.prefix.covers(&prefix));
@@ -148,23 +156,22 @@ pub(crate) fn address_lists<A: IpAddress>(
         if compared > COMPARED_MAX {
             return Err(TooManyFilters::new(place(), compared, &filters));
         }
-        most = most.max(compared);
+        most.look(compared, prefix.address());
         let list = maker.add(&filters, linked);
         entries.push((prefix, list));
         let copied = (linked == EMPTY && filters.len() <= COPIED_MAX).then_some(filters);
         outers.push(OuterPrefix { prefix, copied, list, compared });
     }
-    Ok(AddressLists { trie: PrefixTrie::new(entries, EMPTY), compared: most })
+    Ok((PrefixTrie::new(entries, EMPTY), most))
 }
 
-/// Makes the lists of one door for ports. `ports_mut` returns what the door decides. Returns the
-/// most filters that are compared for one port, too.
+/// Makes the lists of one door for ports. `ports_mut` returns what the door decides.
 pub(crate) fn port_lists<A: IpAddress>(
     filters: &[RuleFilter<A>],
     maker: &mut ListMaker<A>,
     door: &str,
     ports_mut: impl Fn(&mut RuleFilter<A>) -> &mut PortRange,
-) -> Result<(PortLists, usize), TooManyFilters> {
+) -> Result<(PortLists, Most<u16>), TooManyFilters> {
     // Where filters begin and end, by port.
     let mut changes: Vec<(usize, bool, usize)> = Vec::new();
     let mut widened = Vec::with_capacity(filters.len());
@@ -177,7 +184,7 @@ pub(crate) fn port_lists<A: IpAddress>(
     }
     changes.sort_unstable();
     let mut active = std::collections::BTreeSet::new();
-    let (mut ranges, mut most) = (Vec::new(), 0);
+    let (mut ranges, mut most) = (Vec::new(), Most { compared: 0, at: 0 });
     let mut changes = changes.as_slice();
     let mut first = 0;
     while first < PORTS {
@@ -202,7 +209,7 @@ pub(crate) fn port_lists<A: IpAddress>(
             list.truncate(COMPARED_MAX);
             return Err(TooManyFilters::new(place, count, &list));
         }
-        most = most.max(list.len());
+        most.look(list.len(), first as u16);
         ranges.push(((end - 1) as u16, maker.add(&list, EMPTY)));
         first = end;
     }

@@ -37,7 +37,7 @@ pub mod shapes;
 mod trie;
 
 pub use address::{IpAddress, Prefix};
-pub use classifier::{Bound, Classifier, NO_RULE, TOGETHER};
+pub use classifier::{Bound, Classifier, NO_RULE, TOGETHER, WorstPacket};
 pub use doors::TooManyFilters;
 pub use filter::{PortRange, Question, RuleFilter, first_match};
 pub use flow_kind::{FlowKind, FlowKinds, FlowOrigin};

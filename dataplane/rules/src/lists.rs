@@ -57,6 +57,20 @@ impl<A: IpAddress> FilterLists<A> {
         }
     }
 
+    /// Returns the rule numbers of a list and of those that it links to.
+    pub(crate) fn rules(&self, list: ListStart) -> Vec<u32> {
+        let (mut rules, mut lists) = (Vec::new(), vec![list]);
+        while let Some(list) = lists.pop().filter(|&list| list != EMPTY) {
+            let from = &self.filters[list as usize..];
+            let length = 1 + from.iter().take_while(|filter| !filter.is_last()).count();
+            for filter in &from[..length] {
+                let into = if filter.is_link() { &mut lists } else { &mut rules };
+                into.push(filter.rule);
+            }
+        }
+        rules
+    }
+
     /// Returns the bytes of memory of all lists.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.filters)

@@ -2,7 +2,7 @@
 //! groups of homes.
 
 use crate::address::Prefix;
-use crate::classifier::{Bound, Classifier, NO_RULE};
+use crate::classifier::{Bound, Classifier, NO_RULE, WorstPacket};
 use crate::doors::TooManyFilters;
 use crate::filter::{Question, RuleFilter};
 use crate::trie::PrefixTrie;
@@ -111,6 +111,11 @@ impl RuleSet {
     /// Returns what a question costs at most.
     pub fn bound(&self) -> Bound {
         self.classifier.bound()
+    }
+
+    /// Returns the packet that costs most, and the numbers of the rules that it is compared with.
+    pub fn worst(&self) -> (WorstPacket<u32>, Vec<u32>) {
+        self.classifier.worst()
     }
 
     /// Returns the bytes of memory that the rules take.

@@ -1,6 +1,7 @@
 //! Rules and port forwards of a cluster: in force on every node after `weir apply`, and the same
-//! after a failover.
+//! after a failover and during a rolling upgrade.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -15,6 +16,9 @@ use weir_lab::{Echo, Namespace, exchange, wait_for};
 
 const DEADLINE: Duration = Duration::from_secs(15);
 const CALL: Duration = Duration::from_secs(3);
+
+const NO_SMTP: &str =
+    "[[rule]]\nname = \"no-smtp\"\nprotocol = \"tcp\"\nremote_port = 25\naction = \"reject\"\n";
 
 /// Connects from an address of a namespace.
 fn connect(space: &Namespace, from: Ipv4Addr, to: SocketAddrV4) -> Result<TcpStream> {
@@ -33,11 +37,18 @@ fn is_refused(result: Result<TcpStream>) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// Applies the cluster's file with further lines, and waits until every node has them in force.
-fn apply(lab: &ClusterLab, lines: &str) -> Result<()> {
+/// Applies the cluster's file with further lines.
+fn apply(lab: &ClusterLab, lines: &str, options: &[&str]) -> Result<()> {
     let file = lab.lab.directory().join("settings.toml");
     fs::write(&file, format!("{}{lines}", lab.options.files().cluster()))?;
-    lab.control()?.weir(&["apply", "--wait", &file.to_string_lossy()])?.success()?;
+    let file = file.to_string_lossy();
+    let words = [&["apply"], options, &[&file]].concat();
+    lab.control()?.weir(&words)?.success().map(drop)
+}
+
+/// Checks that each worker of each node has what was applied last; all nodes run.
+fn are_in_force(lab: &ClusterLab) -> Result<()> {
+    let mut numbers = BTreeSet::new();
     for node in &lab.nodes {
         let status = node.get("/status")?;
         let wanted = status["generation"]["number"].as_u64().context("no generation")?;
@@ -45,7 +56,9 @@ fn apply(lab: &ClusterLab, lines: &str) -> Result<()> {
         let workers = status["workers"].as_array().context("no workers")?;
         let is_in_force = |it: &serde_json::Value| it["generation"].as_u64() == Some(wanted);
         ensure!(workers.iter().all(is_in_force), "{}: {status}", node.name());
+        numbers.insert(wanted);
     }
+    ensure!(numbers.len() == 1, "{numbers:?}");
     Ok(())
 }
 
@@ -62,11 +75,10 @@ fn settings_survive_a_failover(lab: &ClusterLab) -> Result<()> {
     let public = SocketAddrV4::new(public, 8080);
     apply(
         lab,
-        &format!(
-            "[[rule]]\nname = \"no-smtp\"\nprotocol = \"tcp\"\nremote_port = 25\naction = \"reject\"\n\
-             [public]\nstatic = [\"10.200.0.1 tcp {inside}:8000 {public}\"]\n"
-        ),
+        &format!("{NO_SMTP}[public]\nstatic = [\"10.200.0.1 tcp {inside}:8000 {public}\"]\n"),
+        &["--wait"],
     )?;
+    are_in_force(lab)?;
     exchange::tcp(&mut live, b"live connections go on")?;
     ensure!(is_refused(connect(home, inside, mail.local())), "a new one is rejected");
     let smtp = format!("{SERVER}:25");
@@ -94,6 +106,44 @@ fn settings_survive_a_failover(lab: &ClusterLab) -> Result<()> {
     ensure!(is_refused(connect(home, inside, mail.local())), "the rules are the same");
     ensure!(web.peers().len() >= 2);
     Ok(())
+}
+
+/// Restarts the nodes in turn with the earlier version of the replication protocol, then with the
+/// newest one; while a node is down the rules change.
+fn settings_change_during_an_upgrade(lab: &ClusterLab) -> Result<()> {
+    let (home, inside) = (&lab.network.homes, lab.homes.inside[0]);
+    let mail = Echo::tcp(&lab.network.server, SocketAddrV4::new(SERVER, 25))?;
+    let web = Echo::tcp(&lab.network.server, SocketAddrV4::new(SERVER, 8000))?;
+    let mut live = connect(home, inside, web.local())?;
+    exchange::tcp(&mut live, b"before")?;
+    let restarts = [true, false]
+        .into_iter()
+        .flat_map(|is_earlier| lab.nodes.iter().map(move |node| (node, is_earlier)));
+    for (restart, (node, is_earlier)) in restarts.enumerate() {
+        let starts = node.weir.starts();
+        node.weir.end(Signal::SIGTERM)?;
+        node.set_earlier(is_earlier);
+        let is_rejected = restart % 2 == 0;
+        apply(lab, if is_rejected { NO_SMTP } else { "" }, &[])?;
+        node.weir.resume()?;
+        node.wait_ready(starts)?;
+        lab.wait_ok()?;
+        wait_for("the settings on every node", DEADLINE, || are_in_force(lab).ok())?;
+        let called = connect(home, inside, mail.local());
+        let is_as_wanted = if is_rejected { is_refused(called) } else { called.is_ok() };
+        ensure!(is_as_wanted, "restart {restart}, of {}", node.name());
+        exchange::tcp(&mut live, b"the live connection goes on")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn rules_change_during_a_rolling_upgrade_and_are_the_same_on_both_versions() {
+    let tested = || -> Result<()> {
+        let lab = ClusterLab::start(ClusterOptions::default(), |_| ())?;
+        settings_change_during_an_upgrade(&lab)
+    };
+    tested().unwrap_or_else(|error| panic!("{error:#}"));
 }
 
 #[test]

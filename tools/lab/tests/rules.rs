@@ -133,6 +133,17 @@ fn rules_decide_on_real_connections_and_live_ones_go_on_when_they_come() {
         ensure!(told.starts_with("reject: rule no-smtp ("), "{told}");
         ensure!(net.weir.cli(&["rules", "show"])?.stdout.contains("court-orders"));
 
+        let next = net.lab.directory().join("next.toml");
+        let dropped =
+            format!("[[rule]]\nname = \"no-web\"\nremote = \"{SERVER}\"\naction = \"drop\"\n");
+        fs::write(&next, format!("{}{dropped}", node.start))?;
+        let told = net.weir.cli(&["rules", "diff", "--json", &next.to_string_lossy()])?.stdout;
+        let told: serde_json::Value = serde_json::from_str(&told)?;
+        let decisions = told["decisions"].as_array().context("a list")?;
+        let stopped = decisions.iter().filter(|it| it["new"]["rule"] == "no-web");
+        let stopped: u64 = stopped.filter_map(|it| it["live"].as_u64()).sum();
+        ensure!(stopped >= 1 && told["live"].as_u64() > Some(stopped), "{told}");
+
         // The file of the set alone changes.
         fs::write(&set, "192.0.2.0/24\n")?;
         node.reload(&rules)?;

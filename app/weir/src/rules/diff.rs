@@ -1,4 +1,5 @@
-//! `weir rules diff`: what changes from one file to another, and on which flows they differ.
+//! `weir rules diff`: what changes from one file, or from what a node has in force, to another
+//! file, and on which flows they differ.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,34 +7,40 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_config::{SettingChange, policy_difference};
-use weir_policy::{DecisionChange, PolicyComparison, RuleVerdict, compare};
+use weir_admin::api::Session;
+use weir_admin::client::Client;
+use weir_config::{ProtocolSetting, SettingChange, policy_difference};
+use weir_policy::{FlowQuestion, RuleVerdict, compare};
+use weir_rules::FlowOrigin;
 
 use super::policy_file::LoadedPolicy;
 use super::stdout;
+use crate::json_lines::read_lines;
+use crate::node_socket::NodeSocket;
 
 /// Flows that are shown of each kind of change.
 const EXAMPLES_MAX: usize = 3;
 
 /// Compare the rules of two files: what is added, removed, moved and changed, and which flows are
-/// decided otherwise.
+/// decided otherwise. One file alone is compared with what a node has in force, and the node's live
+/// flows are counted that a new flow like them would not share its verdict with.
 ///
 /// Flows at the borders of both files' rules are asked of both, up to 400,000, first those of rules
-/// that differ. So what is shown does change; a change without a flow here is possible.
+/// that differ. So what is shown does change; a change without a flow here is possible. Live flows
+/// are asked as flows from their homes. They go on, whatever the new rules say.
 ///
-///   weir rules diff /etc/weir/weir.toml new.toml
+///   weir rules diff new.toml
 ///   weir rules diff old.toml new.toml --json
 ///
 /// Exit codes: 0 no difference, 1 differences, 2 an error.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// The file with the rules of now.
-    #[arg(value_name = "OLD")]
-    old: PathBuf,
-    /// The file with the rules to come.
-    #[arg(value_name = "NEW")]
-    new: PathBuf,
+    /// The file with the rules of now, unless they are a node's, and the one with those to come.
+    #[arg(value_name = "FILE", num_args = 1..=2, required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    node: NodeSocket,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -43,36 +50,118 @@ pub(super) struct Args {
 type Decision<'p> = (RuleVerdict, Option<&'p str>);
 
 /// The flows of each kind of change: from one decision to another.
-type Kinds<'p> = BTreeMap<(Decision<'p>, Decision<'p>), Vec<&'p DecisionChange>>;
+type Kinds<'p> = BTreeMap<(Decision<'p>, Decision<'p>), ChangedFlows>;
+
+/// Flows that are decided otherwise.
+#[derive(Default)]
+struct ChangedFlows {
+    /// Of the questions, and of those the first.
+    asked: usize,
+    examples: Vec<FlowQuestion>,
+    live: u64,
+}
+
+/// All differences.
+struct RulesDifference<'p> {
+    changes: Vec<SettingChange>,
+    questions: usize,
+    kinds: Kinds<'p>,
+    /// Number of live flows; none if no node was asked.
+    live: Option<u64>,
+}
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let old = LoadedPolicy::read(&args.old)?;
-    let new = LoadedPolicy::read(&args.new)?;
+    let client = if args.files.len() == 1 { Some(args.node.client()?) } else { None };
+    let old = match &client {
+        Some(client) => LoadedPolicy::running(client)?,
+        None => LoadedPolicy::read(&args.files[0])?,
+    };
+    let new = LoadedPolicy::read(&args.files[args.files.len() - 1])?;
     let entries = |policy: &LoadedPolicy| policy.settings.clone().with_entries(&policy.sets);
     let changes = policy_difference(&entries(&old), &entries(&new));
     let homes = ipnet::Ipv4Net::aggregate(&[&old.homes[..], &new.homes[..]].concat());
     let comparison = compare(&old.compiled, &new.compiled, &homes);
-    let kinds = kinds(&old, &new, &comparison);
-    match args.json {
-        true => print_json(&changes, &comparison, &kinds)?,
-        false => print(&changes, &comparison, &kinds)?,
+    let mut difference =
+        RulesDifference { changes, questions: comparison.asked, kinds: Kinds::new(), live: None };
+    for change in &comparison.changes {
+        let changed = difference.changed(&old, &new, &change.flow);
+        changed.asked += 1;
+        if changed.examples.len() < EXAMPLES_MAX {
+            changed.examples.push(change.flow);
+        }
     }
-    let is_same = changes.is_empty() && comparison.changes.is_empty();
+    if let Some(client) = &client {
+        difference.count_live(client, &old, &new)?;
+    }
+    match args.json {
+        true => print_json(&difference)?,
+        false => print(&difference)?,
+    }
+    let is_same = difference.changes.is_empty() && difference.kinds.is_empty();
     Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn kinds<'p>(
-    old: &'p LoadedPolicy,
-    new: &'p LoadedPolicy,
-    comparison: &'p PolicyComparison,
-) -> Kinds<'p> {
-    let mut kinds = Kinds::new();
-    for change in &comparison.changes {
-        let before = (change.old, change.old_rule.map(|rule| old.name(rule)));
-        let after = (change.new, change.new_rule.map(|rule| new.name(rule)));
-        kinds.entry((before, after)).or_default().push(change);
+fn decision<'p>(policy: &'p LoadedPolicy, flow: &FlowQuestion) -> Decision<'p> {
+    let found = policy.compiled.rules.find(&policy.compiled.question(flow));
+    let verdict = RuleVerdict::of(flow.from, found.map(|it| it.action));
+    (verdict, found.map(|it| policy.name(it.rule)))
+}
+
+impl<'p> RulesDifference<'p> {
+    /// Returns the flows that change as this one does.
+    fn changed(
+        &mut self,
+        old: &'p LoadedPolicy,
+        new: &'p LoadedPolicy,
+        flow: &FlowQuestion,
+    ) -> &mut ChangedFlows {
+        self.kinds.entry((decision(old, flow), decision(new, flow))).or_default()
     }
-    kinds
+
+    /// Counts the live flows of a node that would be decided otherwise.
+    fn count_live(
+        &mut self,
+        client: &Client,
+        old: &'p LoadedPolicy,
+        new: &'p LoadedPolicy,
+    ) -> anyhow::Result<()> {
+        let mut count = 0;
+        read_lines(client, "/sessions", |session: Session, _| {
+            // A copy is another worker's flow.
+            let is_here = matches!(session.role.as_deref(), None | Some("primary" | "acting"));
+            let Some(flow) = question(&session).filter(|_| is_here) else { return Ok(()) };
+            count += 1;
+            if decision(old, &flow).0 != decision(new, &flow).0 {
+                self.changed(old, new, &flow).live += 1;
+            }
+            Ok(())
+        })?;
+        self.live = Some(count);
+        Ok(())
+    }
+
+    fn live_changed(&self) -> u64 {
+        self.kinds.values().map(|flows| flows.live).sum()
+    }
+}
+
+/// Returns the question about a live flow.
+fn question(session: &Session) -> Option<FlowQuestion> {
+    let protocol = match session.protocol.as_str() {
+        "tcp" => ProtocolSetting::Tcp,
+        "udp" => ProtocolSetting::Udp,
+        "icmp" => ProtocolSetting::Icmp,
+        _ => return None,
+    };
+    let has_ports = protocol != ProtocolSetting::Icmp;
+    Some(FlowQuestion {
+        from: FlowOrigin::Home,
+        subscriber: session.subscriber,
+        protocol,
+        inside_port: if has_ports { session.inside.port() } else { 0 },
+        remote: *session.remote.ip(),
+        remote_port: if has_ports { session.remote.port() } else { 0 },
+    })
 }
 
 fn words((verdict, rule): &Decision<'_>) -> String {
@@ -82,54 +171,48 @@ fn words((verdict, rule): &Decision<'_>) -> String {
     }
 }
 
-fn print(
-    changes: &[SettingChange],
-    comparison: &PolicyComparison,
-    kinds: &Kinds<'_>,
-) -> anyhow::Result<()> {
+fn print(difference: &RulesDifference<'_>) -> anyhow::Result<()> {
     let mut out = stdout();
-    for change in changes {
+    for change in &difference.changes {
         writeln!(out, "{}: {}", change.subject, change.what)?;
     }
-    for ((before, after), flows) in kinds {
+    for ((before, after), flows) in &difference.kinds {
         writeln!(out, "{} -> {}:", words(before), words(after))?;
-        for change in flows.iter().take(EXAMPLES_MAX) {
-            writeln!(out, "  {}", change.flow)?;
+        for flow in &flows.examples {
+            writeln!(out, "  {flow}")?;
+        }
+        if difference.live.is_some() {
+            writeln!(out, "  live flows: {}", flows.live)?;
         }
     }
-    let (asked, differ) = (comparison.asked, comparison.changes.len());
-    writeln!(
-        out,
-        "changes: {}; questions: {asked}, flows decided otherwise: {differ}",
-        changes.len()
-    )?;
+    let differ: usize = difference.kinds.values().map(|flows| flows.asked).sum();
+    let (changes, asked) = (difference.changes.len(), difference.questions);
+    writeln!(out, "changes: {changes}; questions: {asked}, flows decided otherwise: {differ}")?;
+    if let Some(live) = difference.live {
+        writeln!(out, "live flows: {live}, decided otherwise: {}", difference.live_changed())?;
+    }
     Ok(out.flush()?)
 }
 
-fn print_json(
-    changes: &[SettingChange],
-    comparison: &PolicyComparison,
-    kinds: &Kinds<'_>,
-) -> anyhow::Result<()> {
-    let changes: Vec<_> = changes
-        .iter()
-        .map(|change| json!({ "subject": change.subject, "what": change.what }))
-        .collect();
+fn print_json(difference: &RulesDifference<'_>) -> anyhow::Result<()> {
+    let change = |change: &SettingChange| json!({ "subject": change.subject, "what": change.what });
+    let changes: Vec<_> = difference.changes.iter().map(change).collect();
     let side = |(verdict, rule): &Decision<'_>| json!({ "verdict": verdict.name(), "rule": rule });
-    let decisions: Vec<_> = kinds
-        .iter()
-        .map(|((before, after), flows)| {
-            let shown = flows.iter().take(EXAMPLES_MAX).map(|change| change.flow.to_string());
-            json!({
-                "old": side(before),
-                "new": side(after),
-                "flows": flows.len(),
-                "examples": shown.collect::<Vec<_>>(),
-            })
+    let decisions = difference.kinds.iter().map(|((before, after), flows)| {
+        json!({
+            "old": side(before),
+            "new": side(after),
+            "flows": flows.asked,
+            "live": difference.live.map(|_| flows.live),
+            "examples": flows.examples.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
-        .collect();
-    let answer =
-        json!({ "changes": changes, "questions": comparison.asked, "decisions": decisions });
+    });
+    let answer = json!({
+        "changes": changes,
+        "questions": difference.questions,
+        "live": difference.live,
+        "decisions": decisions.collect::<Vec<_>>(),
+    });
     let mut out = stdout();
     writeln!(out, "{}", serde_json::to_string_pretty(&answer)?)?;
     Ok(out.flush()?)

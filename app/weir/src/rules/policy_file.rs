@@ -1,6 +1,7 @@
 //! The rules of a configuration file, with the files of its sets, compiled.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::bail;
@@ -12,6 +13,9 @@ use weir_config::{
     PolicyLines, PolicySettings, load_sets,
 };
 use weir_policy::{CompiledPolicy, PolicySubject, compile, warnings};
+
+/// Most rules that a sentence names.
+const NAMED_MAX: usize = 8;
 
 /// A policy that has been compiled.
 #[derive(Debug)]
@@ -199,6 +203,25 @@ impl LoadedPolicy {
         )
     }
 
+    /// Returns what the packet has that costs most, and the rules that it is compared with; none
+    /// without rules.
+    pub(crate) fn worst(&self) -> Option<String> {
+        let (packet, rules) = self.compiled.rules.worst();
+        let names: Vec<&str> = rules.iter().take(NAMED_MAX).map(|&rule| self.name(rule)).collect();
+        let more = match rules.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let [local, remote] = [packet.local, packet.remote].map(Ipv4Addr::from_bits);
+        let (local_port, remote_port) = (packet.local_port, packet.remote_port);
+        (!rules.is_empty()).then(|| {
+            format!(
+                "most for home {local}, port {local_port}, and {remote}:{remote_port}: {}{more}",
+                names.join(", ")
+            )
+        })
+    }
+
     /// Returns the memory that each worker shares, as a part of a sentence.
     pub(crate) fn memory(&self) -> String {
         let bytes = self.compiled.rules.bytes();
@@ -233,4 +256,7 @@ pub(crate) fn print_policy(policy: &LoadedPolicy) {
         policy.bound(),
         policy.memory()
     );
+    if let Some(worst) = policy.worst() {
+        println!("       {worst}");
+    }
 }

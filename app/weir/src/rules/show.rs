@@ -78,6 +78,9 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
         groups.print(out)?;
     }
     writeln!(out, "\n{}; memory: {}", policy.bound(), policy.memory())?;
+    if let Some(worst) = policy.worst() {
+        writeln!(out, "{worst}")?;
+    }
     Ok(())
 }
 
@@ -147,6 +150,7 @@ fn object(policy: &LoadedPolicy) -> anyhow::Result<Value> {
         "groups": policy.settings.groups,
         "comparisons_max": bound.comparisons,
         "steps_max": bound.steps,
+        "worst": policy.worst(),
         "bytes": policy.compiled.rules.bytes(),
     }))
 }
