@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::experiment::{Experiment, Point, Probe, Scale};
 use super::load::{Access, Load, Size, count};
+use super::rules::LoadRules;
 use crate::attack::Attack;
 
 /// Number and length of the measurements.
@@ -36,6 +37,7 @@ pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
             subscribers(extent),
             shards(extent),
             flows(extent),
+            rules(extent),
             workers(extent),
             tear_down(extent),
             capacity(extent),
@@ -243,6 +245,35 @@ fn flows(extent: Extent) -> Experiment {
             .into_iter()
             .map(|flows| at_flows(Load::new(flows, extent.measured), Probe::Flood))
             .collect(),
+    }
+}
+
+fn rules(extent: Extent) -> Experiment {
+    let established = Load::new(MILLION, extent.measured);
+    let opening = Load { flows: MILLION, ..Load::opening(Duration::from_secs(1)) };
+    // The homes of one shard are open before.
+    let refused = Load { flows: 16_384, ..Load::opening(Duration::from_secs(1)) };
+    let mut points = Vec::new();
+    for (label, load, refuses_new) in [
+        ("established", established, false),
+        ("opened", opening, false),
+        ("refused", refused, true),
+    ] {
+        for count in [0, 1_000, 100_000] {
+            let rules = LoadRules { count, refuses_new };
+            let label = format!("{label}, {} rules", self::count(count.into()));
+            points.push(point(label, count.into(), Load { rules, ..load }, Probe::Flood));
+        }
+    }
+    Experiment {
+        name: "rules",
+        title: "Rules",
+        about: "Rules of an ISP's mix, of which none fits: 70 % about prefixes of remotes, 29 % of homes, 1 % about ports. Established: 1 M flows, \
+                both directions. Opened: each packet goes up and opens a flow, 1 M are open before. Refused: each packet goes up and \
+                would open a flow, and one more rule drops it.",
+        axis: None,
+        rounds: extent.sweep_rounds,
+        points,
     }
 }
 

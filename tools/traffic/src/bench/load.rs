@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::rules::LoadRules;
 use crate::attack::Attack;
 
 /// Flows of a home unless an experiment varies them: a port block of 256 holds twice that many
@@ -92,6 +93,7 @@ pub(super) struct Load {
     pub(super) is_zero_copy: bool,
     /// The attacker. With one, weir has its default `[limits]`.
     pub(super) attacked: Option<Attacked>,
+    pub(super) rules: LoadRules,
 }
 
 impl Load {
@@ -113,6 +115,7 @@ impl Load {
             workers: 1,
             is_zero_copy: true,
             attacked: None,
+            rules: LoadRules::default(),
         }
     }
 

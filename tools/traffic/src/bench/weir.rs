@@ -175,6 +175,7 @@ impl BenchContext<'_> {
         if let Some(seconds) = settings.idle_timeout_sec {
             let _ = writeln!(text, "\n[timeouts]\nudp_sec = {seconds}\nudp_stream_sec = {seconds}");
         }
+        text.push_str(&load.rules.text(&load.scenario(0)?));
         Ok(text + &address_plan::shards(load, |worker| self.plan.device_core_of(worker))?)
     }
 }
