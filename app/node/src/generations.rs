@@ -18,6 +18,7 @@ pub(crate) mod reload;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::TrySendError;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -37,6 +38,9 @@ use reload::ReloadedFile;
 
 /// Time between two looks whether a worker's full queue has room.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(100);
+
+/// What is added to the niceness of the thread that builds a generation.
+const GIVES_WAY: i32 = 10;
 
 /// The settings of a running node.
 #[derive(Debug)]
@@ -262,15 +266,22 @@ impl Generations {
     }
 }
 
-/// Builds a generation on a thread of its own: it may take a while.
+/// Builds a generation on a thread of its own, which gives way to all others: it may take a while.
 async fn build(
     built_for: &Arc<BuiltFor>,
     config: Config,
     number: u64,
 ) -> Result<BuiltGeneration, String> {
     let built_for = Arc::clone(built_for);
-    let built = tokio::task::spawn_blocking(move || built_for.build(&config, number)).await;
-    built.unwrap_or_else(|error| Err(error.to_string()))
+    let (done, built) = oneshot::channel();
+    let build = move || {
+        // Linux keeps this value for each thread.
+        let _ = rustix::process::nice(GIVES_WAY);
+        let _ = done.send(built_for.build(&config, number));
+    };
+    let started = thread::Builder::new().name("weir-settings".into()).spawn(build);
+    started.map_err(|error| error.to_string())?;
+    built.await.unwrap_or_else(|_| Err("the settings made their thread panic".to_owned()))
 }
 
 /// Hands each worker its settings and frees the former ones. Returns the workers that have not

@@ -40,7 +40,7 @@ struct Running {
     node: Arc<Node>,
     generations: Generations,
     is_over: Arc<AtomicBool>,
-    worker: Option<std::thread::JoinHandle<()>>,
+    worker: Option<thread::JoinHandle<()>>,
     /// Numbers of the generations that the worker took.
     taken: mpsc::Receiver<u64>,
 }
@@ -56,7 +56,7 @@ impl Running {
         let is_over = Arc::new(AtomicBool::new(false));
         let (taken_in, taken) = mpsc::channel();
         let (its_node, its_end) = (Arc::clone(&node), Arc::clone(&is_over));
-        let worker = std::thread::spawn(move || work(mailbox, &its_node, &its_end, &taken_in));
+        let worker = thread::spawn(move || work(mailbox, &its_node, &its_end, &taken_in));
         Self { folder, node, generations, is_over, worker: Some(worker), taken }
     }
 
@@ -73,7 +73,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.is_over.store(true, Relaxed);
-        self.worker.take().map(std::thread::JoinHandle::join);
+        self.worker.take().map(thread::JoinHandle::join);
     }
 }
 
@@ -86,7 +86,7 @@ fn work(mut mailbox: Mailbox, node: &Node, is_over: &AtomicBool, taken: &mpsc::S
                 reply.send(settings).unwrap();
             }
             Some(_) => {}
-            None => std::thread::yield_now(),
+            None => thread::yield_now(),
         }
     }
 }
