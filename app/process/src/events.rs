@@ -162,6 +162,10 @@ pub const EVENTS: &[(&str, &str)] = &[
         "seats-resumed",
         "The node was started without etcd and has opened shards again with their other members; it tells etcd so.",
     ),
+    (
+        "settings-not-kept",
+        "The settings that were taken could not be written to the state directory; the next start needs a valid file.",
+    ),
     ("shard-created", "Controller: a new shard has its first primary."),
     (
         "shard-followed",
