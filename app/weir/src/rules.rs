@@ -48,7 +48,7 @@ enum RulesCommand {
     Import(import::Args),
 }
 
-/// Whose rules are asked.
+/// The rules that a command reads: a file's or a node's.
 #[derive(Debug, clap::Args)]
 struct PolicySource {
     /// The file of a single node or of a cluster; without it, what a running node has in force.

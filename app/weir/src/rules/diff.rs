@@ -22,8 +22,8 @@ use crate::node_socket::NodeSocket;
 const EXAMPLES_MAX: usize = 3;
 
 /// Compare the rules of two files: what is added, removed, moved and changed, and which flows are
-/// decided otherwise. One file alone is compared with what a node has in force, and the node's live
-/// flows are counted that a new flow like them would not share its verdict with.
+/// decided otherwise. One file alone is compared with what a node has in force; the node's live
+/// flows are then counted on which the file would decide otherwise.
 ///
 /// Flows at the borders of both files' rules are asked of both, up to 400,000, first those of rules
 /// that differ. So what is shown does change; a change without a flow here is possible. Live flows
@@ -36,7 +36,7 @@ const EXAMPLES_MAX: usize = 3;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// The file with the rules of now, unless they are a node's, and the one with those to come.
+    /// The file with the present rules, unless a node has them, and the one with the new rules.
     #[arg(value_name = "FILE", num_args = 1..=2, required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -84,7 +84,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut difference =
         RulesDifference { changes, questions: comparison.asked, kinds: Kinds::new(), live: None };
     for change in &comparison.changes {
-        let changed = difference.changed(&old, &new, &change.flow);
+        let before = (change.old, change.old_rule.map(|rule| old.name(rule)));
+        let after = (change.new, change.new_rule.map(|rule| new.name(rule)));
+        let changed = difference.kinds.entry((before, after)).or_default();
         changed.asked += 1;
         if changed.examples.len() < EXAMPLES_MAX {
             changed.examples.push(change.flow);
@@ -108,16 +110,6 @@ fn decision<'p>(policy: &'p LoadedPolicy, flow: &FlowQuestion) -> Decision<'p> {
 }
 
 impl<'p> RulesDifference<'p> {
-    /// Returns the flows that change as this one does.
-    fn changed(
-        &mut self,
-        old: &'p LoadedPolicy,
-        new: &'p LoadedPolicy,
-        flow: &FlowQuestion,
-    ) -> &mut ChangedFlows {
-        self.kinds.entry((decision(old, flow), decision(new, flow))).or_default()
-    }
-
     /// Counts the live flows of a node that would be decided otherwise.
     fn count_live(
         &mut self,
@@ -131,8 +123,9 @@ impl<'p> RulesDifference<'p> {
             let is_here = matches!(session.role.as_deref(), None | Some("primary" | "acting"));
             let Some(flow) = question(&session).filter(|_| is_here) else { return Ok(()) };
             count += 1;
-            if decision(old, &flow).0 != decision(new, &flow).0 {
-                self.changed(old, new, &flow).live += 1;
+            let (before, after) = (decision(old, &flow), decision(new, &flow));
+            if before.0 != after.0 {
+                self.kinds.entry((before, after)).or_default().live += 1;
             }
             Ok(())
         })?;
