@@ -178,8 +178,8 @@ impl Generations {
 
     /// Returns the number and the rules of the newest generation.
     pub(crate) fn rules(&self) -> (u64, Arc<[NamedRule]>) {
-        let rules = self.state().rules.clone();
-        (self.number(), rules.unwrap_or_default())
+        let state = self.state();
+        (self.number(), state.rules.clone().unwrap_or_default())
     }
 
     pub(crate) fn status(&self) -> GenerationStatus {
@@ -237,17 +237,20 @@ impl Generations {
         built: BuiltGeneration,
         source: SettingsSource,
     ) -> Vec<usize> {
-        let for_restart = built.left.iter().map(|left| format!("nat.{}: {left}", left.key()));
         let began = Instant::now();
-        *self.state() = GenerationState {
-            since: Some(began),
-            refused: None,
-            for_restart: for_restart.collect(),
-            rules: Some(built.rules),
-            source: Some(Arc::new(source)),
-        };
-        self.wanted.store(number, Relaxed);
-        let lagging = swap(workers, built.settings, &self.wanted).await;
+        let BuiltGeneration { settings, rules, left } = built;
+        let for_restart = left.iter().map(|left| format!("nat.{}: {left}", left.key()));
+        self.replace(
+            number,
+            GenerationState {
+                since: Some(began),
+                refused: None,
+                for_restart: for_restart.collect(),
+                rules: Some(rules),
+                source: Some(Arc::new(source)),
+            },
+        );
+        let lagging = swap(workers, settings, &self.wanted).await;
         self.swap_ns.store(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
         for worker in &lagging {
             let seconds = ANSWER_TIMEOUT.as_secs();
@@ -259,6 +262,13 @@ impl Generations {
             );
         }
         lagging
+    }
+
+    /// Whoever reads number and state under the lock gets those of one generation.
+    fn replace(&self, number: u64, new: GenerationState) {
+        let mut state = self.state();
+        *state = new;
+        self.wanted.store(number, Relaxed);
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, GenerationState> {

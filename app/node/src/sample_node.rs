@@ -25,6 +25,19 @@ const TSC_HZ: u64 = 2_000_000_000;
 /// The home that the node knows: 10.200.0.1.
 pub(crate) const HOME: u32 = 0x0ac8_0001;
 
+/// The file of a single node with one worker.
+pub(crate) const SAMPLE_FILE: &str = r#"[[worker]]
+core = 1
+access = { device = "net_null0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }
+internet = { device = "net_null1", address = "10.2.0.1/24", gateway = "10.2.0.2" }
+[access]
+subscribers = ["10.200.0.0/16"]
+[[shard]]
+id = 1
+endpoint = "10.100.0.1"
+public = ["203.0.113.0/28"]
+"#;
+
 /// Returns a node with one worker, one shard and some traffic, and the worker's mailbox for the
 /// test.
 pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {

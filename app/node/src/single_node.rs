@@ -87,30 +87,18 @@ fn keep_at(path: &Path, texts: &SettingsTexts) -> io::Result<()> {
 
 /// Returns where the settings of a node's file are kept: `NAME.settings` for `NAME.toml`.
 fn kept_path(folder: &Path, path: &Path) -> PathBuf {
-    let name = path.file_stem().unwrap_or_default();
-    folder.join(name).with_extension("settings")
+    folder.join(path.file_name().unwrap_or_default()).with_extension("settings")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const TEXT: &str = r#"[[worker]]
-core = 1
-access = { device = "net_null0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }
-internet = { device = "net_null1", address = "10.2.0.1/24", gateway = "10.2.0.2" }
-[access]
-subscribers = ["10.200.0.0/16"]
-[[shard]]
-id = 1
-endpoint = "10.100.0.1"
-public = ["203.0.113.0/28"]
-"#;
+    use crate::sample_node::SAMPLE_FILE;
 
     fn with_set(folder: &Path) -> String {
         let set = folder.join("blocked.txt");
         fs::write(&set, "192.0.2.0/24\n").unwrap();
-        format!("{TEXT}[[set]]\nname = \"blocked\"\nfile = \"{}\"\n", set.display())
+        format!("{SAMPLE_FILE}[[set]]\nname = \"blocked\"\nfile = \"{}\"\n", set.display())
     }
 
     fn read(path: &Path, text: &str) -> Result<SingleNode, Vec<Diagnostic>> {
@@ -141,7 +129,7 @@ public = ["203.0.113.0/28"]
         let path = folder.path().join("edge1.toml");
         let kept = |path: &Path| SingleNode::kept_in(folder.path(), path, Vec::new());
         assert!(kept(&path).is_none());
-        let node = read(&path, TEXT).unwrap();
+        let node = read(&path, SAMPLE_FILE).unwrap();
         let copy = kept_path(folder.path(), &path);
         keep_at(&copy, &node.texts).unwrap();
         assert!(kept(&path).is_some());
@@ -149,17 +137,21 @@ public = ["203.0.113.0/28"]
         let whole = fs::read(&copy).unwrap();
         fs::write(&copy, &whole[..whole.len() / 2]).unwrap();
         assert!(kept(&path).is_none());
+        assert_eq!(
+            kept_path(Path::new("lib"), Path::new("/etc/edge1.north.toml")),
+            Path::new("lib/edge1.north.settings")
+        );
         let other_build = String::from_utf8(whole).unwrap().replace("subscribers", "homes_of");
         fs::write(&copy, other_build).unwrap();
         assert!(kept(&path).is_none());
     }
 
     #[test]
-    fn node_without_a_state_folder_is_told_why_nothing_is_kept() {
+    fn folder_that_cannot_be_made_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("edge1.toml");
         fs::write(folder.path().join("state"), "no folder").unwrap();
-        let node = read(&path, TEXT).unwrap();
+        let node = read(&path, SAMPLE_FILE).unwrap();
         let copy = kept_path(&folder.path().join("state"), &path);
         assert!(keep_at(&copy, &node.texts).is_err());
     }

@@ -13,19 +13,7 @@ use super::*;
 use crate::generations::reload::ReloadWish;
 use crate::node::Node;
 use crate::request::Mailbox;
-use crate::sample_node::sample_node;
-
-const TEXT: &str = r#"[[worker]]
-core = 1
-access = { device = "net_null0", address = "10.1.0.1/24", gateway = "10.1.0.2", mtu = 1524 }
-internet = { device = "net_null1", address = "10.2.0.1/24", gateway = "10.2.0.2" }
-[access]
-subscribers = ["10.200.0.0/16"]
-[[shard]]
-id = 1
-endpoint = "10.100.0.1"
-public = ["203.0.113.0/28"]
-"#;
+use crate::sample_node::{SAMPLE_FILE as TEXT, sample_node};
 
 const WISH: ReloadWish = ReloadWish { is_dry_run: false, may_strand: false };
 const DRY: ReloadWish = ReloadWish { is_dry_run: true, may_strand: false };

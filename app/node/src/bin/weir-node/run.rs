@@ -1,6 +1,6 @@
 //! `weir-node run`: the node itself.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use weir_config::{ConfigFile, Diagnostic};
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let (file, warnings) = match weir_config::parse_file(&text, &name) {
         Ok(parsed) => parsed,
-        Err(errors) => return run_kept(&args.config, errors),
+        Err(errors) => return run_kept(args, errors),
     };
     let ended = match file {
         ConfigFile::Single(_) if args.record.is_some() => {
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         ConfigFile::Single(config) => {
             match SingleNode::new(*config, warnings, &args.config, text) {
                 Ok(single) => weir_node::run(&single),
-                Err(errors) => return run_kept(&args.config, errors),
+                Err(errors) => return run_kept(args, errors),
             }
         }
         ConfigFile::Member(member) => {
@@ -69,9 +69,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// Runs a single node with the settings that it took last: its file is broken.
-fn run_kept(path: &Path, errors: Vec<Diagnostic>) -> ExitCode {
+fn run_kept(args: &Args, errors: Vec<Diagnostic>) -> ExitCode {
     errors.iter().for_each(|error| print_error(&error.to_string()));
-    match SingleNode::kept(path, errors) {
+    match SingleNode::kept(&args.config, errors).filter(|_| args.record.is_none()) {
         Some(kept) => exit_code(&weir_node::run(&kept)),
         None => ExitCode::from(11),
     }
