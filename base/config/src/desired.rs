@@ -15,6 +15,7 @@
 pub(crate) mod difference;
 mod fingerprint;
 pub(crate) mod json;
+mod long_list;
 pub(crate) mod policy_difference;
 pub(crate) mod public_difference;
 

@@ -11,6 +11,7 @@
 //!
 //! Keys and words are those of the cluster file, and values are read by the file's own reader with
 //! its ranges, defaults and checks: a value that was written by hand is refused like a file.
+//! Lists of sets and static mappings that are long are compressed (`long_list.rs`).
 //! Unknown keys are skipped and missing keys have their default, so that versions can read each
 //! other. A change that older versions would misread raises [`FORMAT`].
 
@@ -21,11 +22,10 @@ use serde_json::Value;
 use toml::de::DeTable;
 
 use crate::cluster_types::{ClusterSettings, ClusterShard};
-use crate::desired::Desired;
+use crate::desired::{Desired, long_list};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
-use crate::policy_types::{GroupSettings, PolicySettings, RuleSettings, SetSettings};
-use crate::public_types::PublicSettings;
+use crate::policy_types::{GroupSettings, PolicySettings, RuleSettings};
 use crate::types::{Access, Fragments, LimitSettings, NatSettings, TimeoutSettings};
 use crate::{check, read};
 
@@ -59,15 +59,17 @@ pub(crate) struct Stored {
     timeouts: TimeoutSettings,
     fragments: Fragments,
     limits: LimitSettings,
-    /// Written only if there are some, as groups and rules: earlier versions do not know them.
+    /// Sets, groups and rules are written only if there are some: earlier versions do not know
+    /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    set: Vec<SetSettings>,
+    set: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     group: Vec<GroupSettings>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rule: Vec<RuleSettings>,
-    #[serde(skip_serializing_if = "PublicSettings::is_empty")]
-    public: PublicSettings,
+    /// [`PublicSettings`](crate::PublicSettings), if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    public: Option<Value>,
     shard: Vec<ClusterShard>,
 }
 
@@ -84,13 +86,25 @@ impl From<Desired> for Stored {
             timeouts,
             fragments,
             limits,
-            set: sets,
+            set: sets.iter().map(|set| with_short_list(set, PREFIXES)).collect(),
             group: groups,
             rule: rules,
-            public,
+            public: (!public.is_empty()).then(|| with_short_list(&public, STATIC)),
             shard: shards,
         }
     }
+}
+
+/// Lists that may be long: of a set, and of the section `public`.
+const PREFIXES: &str = "prefixes";
+const STATIC: &str = "static";
+
+/// Returns settings as JSON, with this list compressed if it is long.
+fn with_short_list(settings: &impl Serialize, list: &str) -> Value {
+    let mut value =
+        serde_json::to_value(settings).expect("no map in it has keys that are not strings");
+    long_list::compress(&mut value, list);
+    value
 }
 
 impl<'de> Deserialize<'de> for Desired {
@@ -119,10 +133,18 @@ impl TryFrom<Value> for Desired {
     type Error = DesiredError;
 
     fn try_from(value: Value) -> Result<Self, DesiredError> {
+        let mut value = value;
         match value.get("format").and_then(Value::as_u64) {
             None => return Err(DesiredError::NoFormat),
             Some(format) if format > FORMAT => return Err(DesiredError::Format(format)),
             Some(_) => {}
+        }
+        let sets = value.get_mut("set").and_then(Value::as_array_mut).into_iter().flatten();
+        for set in sets {
+            long_list::decompress(set, PREFIXES).map_err(DesiredError::Refused)?;
+        }
+        if let Some(public) = value.get_mut("public") {
+            long_list::decompress(public, STATIC).map_err(DesiredError::Refused)?;
         }
         let Value::Object(keys) = value else { return Err(DesiredError::NoFormat) };
         let mut text = String::new();

@@ -108,14 +108,33 @@ fn cluster_stores_them_and_states_what_a_change_does() {
     assert_eq!(filled.public.statics.len(), 1);
     assert!(!filled.to_json().contains(".txt"), "what nodes read names no file");
     assert_eq!(Desired::from_json(&filled.to_json()).unwrap(), filled);
-    let large = |_: &std::path::Path| {
-        Ok((0..200_000_u32)
-            .map(|n| format!("10.{}.{}.{}/32\n", n >> 16, n >> 8 & 255, n & 255))
-            .collect())
+}
+
+/// Long lists are compressed on their way through etcd.
+#[test]
+fn cluster_takes_100_000_entries_of_a_set_or_port_forwards_and_refuses_what_etcd_cannot_hold() {
+    // Addresses without a pattern that would make them easy to compress.
+    let set = |entries: u32| -> String {
+        let address = |n: u32| Ipv4Addr::from(n.wrapping_mul(0x9e37_79b1));
+        (0..entries).map(|n| format!("{}\n", address(n))).collect()
     };
-    let refused =
-        cluster("[[set]]\nname = \"a\"\nfile = \"/a.txt\"\n").with_files(large).unwrap_err();
+    let of_set = cluster("[[set]]\nname = \"a\"\nfile = \"/a.txt\"\n");
+    let filled = of_set.clone().with_files(|_| Ok(set(100_000))).unwrap();
+    assert_eq!(Desired::from_json(&filled.to_json()).unwrap(), filled);
+    let refused = of_set.with_files(|_| Ok(set(400_000))).unwrap_err();
     assert!(refused[0].message.contains("at most 1400000 fit"), "{refused:?}");
+    let forward = |n: u32| {
+        let (home, public) = (0x0ac8_0000 + n / 2, 0xcb00_7100 + n / 60_000);
+        let [home, public] = [home, public].map(Ipv4Addr::from);
+        let port = n % 60_000 + 1024;
+        format!("{home} tcp 192.168.1.{}:{} {public}:{port}\n", n % 200 + 10, n % 1000 + 1)
+    };
+    let forwards: String = (0..100_000).map(forward).collect();
+    let filled =
+        cluster("[public]\nstatic_file = \"/s.txt\"\n").with_files(|_| Ok(forwards.clone()));
+    let filled = filled.unwrap();
+    assert_eq!(filled.public.statics.len(), 100_000);
+    assert_eq!(Desired::from_json(&filled.to_json()).unwrap(), filled);
 }
 
 fn load(text: io::Result<String>) -> Result<usize, Vec<String>> {
