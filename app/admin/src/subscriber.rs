@@ -30,6 +30,10 @@ pub struct SubscriberStatus {
     /// Flows that the home may still begin in this second.
     #[serde(default)]
     pub new_flows_left: u32,
+    /// Packets that would have begun flows, and were refused for want of room since the home holds
+    /// state.
+    #[serde(default)]
+    pub refused_total: u32,
     #[serde(default)]
     pub limits: SubscriberLimits,
     /// Same as in [`Session`](crate::api::Session).

@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::log_loss::LogLoss;
 use crate::node::Node;
 use crate::notice_log::log_notice;
+use crate::rule_log;
 use crate::turns::Thread;
 use crate::watch::{StatusChange, StatusWatch};
 use crate::worker_thread::Ended;
@@ -68,6 +69,7 @@ pub(crate) async fn control(
         tokio::spawn(metrics.serve(Arc::clone(&node)));
     }
     tokio::spawn(counted_rules::look(Arc::clone(&node)));
+    tokio::spawn(rule_log::look(Arc::clone(&node)));
     let started = Instant::now();
     let mut watch = StatusWatch::default();
     let mut log_loss = LogLoss::default();

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 use weir_admin::api::RuleCount;
-use weir_rules::RuleAction;
 
 use crate::node::Node;
 use crate::request::{AskError, RuleCounts, WorkerRequest};
@@ -72,12 +71,7 @@ pub(crate) async fn count(node: &Node) -> Result<Vec<RuleCount>, CountError> {
     }
     let counted = rules.iter().zip(counts.hits).map(|(rule, hits_total)| RuleCount {
         rule: rule.name.clone(),
-        action: match rule.action {
-            RuleAction::Accept => "accept",
-            RuleAction::Drop => "drop",
-            RuleAction::Reject => "reject",
-        }
-        .to_owned(),
+        action: rule.action_word().to_owned(),
         hits_total,
     });
     Ok(counted.collect())

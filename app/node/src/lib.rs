@@ -56,6 +56,7 @@ mod publisher;
 mod rates;
 mod request;
 mod request_server;
+mod rule_log;
 #[cfg(test)]
 mod sample_node;
 mod single_node;

@@ -137,6 +137,12 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
         "Flows removed because another mapping of their inside endpoint is in use.",
         superseded,
     )?;
+    let rematched = per_worker(workers, |stats| stats.flow_rematched.get());
+    family.counter(
+        "weir_flow_rematched",
+        "Live flows removed because a rule with rematch refuses them.",
+        rematched,
+    )?;
     let subscribers = per_worker(workers, |stats| stats.subscribers.get() as f64);
     family.gauge("weir_subscribers", "Homes that hold a public address.", subscribers)?;
     let quarantined = per_worker(workers, |stats| stats.quarantined.get() as f64);

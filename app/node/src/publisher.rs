@@ -104,6 +104,7 @@ fn publish_worker<F: Frame>(engine: &Engine<F>, stats: &WorkerStats) {
     stats.flow_creates.set(gauges.flow_creates_total);
     stats.flow_expired.set(gauges.flow_expired_total);
     stats.flow_superseded.set(gauges.flow_superseded_total);
+    stats.flow_rematched.set(gauges.flow_rematched_total);
     stats.subscribers.set(gauges.subscribers.into());
     stats.quarantined.set(gauges.quarantined.into());
     stats.memory_bytes.set(gauges.memory_bytes as u64);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use weir_engine::LiveSettings;
 use weir_nat::{
-    PageCursor, SessionFilter, SessionView, ShardId, SubscriberCursor, SubscriberPart,
+    LoggedFlow, PageCursor, SessionFilter, SessionView, ShardId, SubscriberCursor, SubscriberPart,
     SubscriberView,
 };
 
@@ -61,6 +61,14 @@ pub(crate) struct RuleCounts {
     pub is_whole: bool,
 }
 
+/// Flows that rules with `log` have decided on.
+#[derive(Debug)]
+pub(crate) struct RuleLogPage {
+    pub flows: Vec<LoggedFlow>,
+    /// Flows that are missing.
+    pub lost: u64,
+}
+
 /// A request to a worker.
 #[derive(Debug)]
 pub(crate) enum WorkerRequest {
@@ -81,6 +89,8 @@ pub(crate) enum WorkerRequest {
     /// Adds the counts of the rules to as many places, if there are as many rules. The numbers of
     /// a generation: another one may be in force by now.
     RuleHits { counts: RuleCounts, reply: oneshot::Sender<RuleCounts> },
+    /// Fills `page` with the flows that rules with `log` have decided on since the last one.
+    RuleLog { page: RuleLogPage, reply: oneshot::Sender<RuleLogPage> },
     /// Puts a generation of settings in force between two turns.
     SwapLive(LiveSwap),
 }

@@ -127,7 +127,7 @@ impl RequestServer {
         match self.mailbox.take() {
             None => false,
             Some(request) => {
-                self.begin(request, nat.read());
+                self.begin(request, nat);
                 true
             }
         }
@@ -142,7 +142,7 @@ impl RequestServer {
     }
 
     #[cold]
-    fn begin(&mut self, request: WorkerRequest, nat: Admin<'_>) {
+    fn begin(&mut self, request: WorkerRequest, mut nat: AdminMut<'_>) {
         // The requester may have gone: an answer without a receiver is dropped.
         match request {
             WorkerRequest::Sessions { page, filter, reply } => {
@@ -157,7 +157,8 @@ impl RequestServer {
                 self.work = Some(Work::Homes(Homes { outer, page, reply }));
             }
             WorkerRequest::Flush { outer, reply } => {
-                self.work = Some(Work::Flushing(Flushing { flush: nat.begin_flush(outer), reply }));
+                self.work =
+                    Some(Work::Flushing(Flushing { flush: nat.read().begin_flush(outer), reply }));
             }
             WorkerRequest::Capture { point, reply } => {
                 let is_free = self.capture_point.is_none();
@@ -176,12 +177,17 @@ impl RequestServer {
                 let _ = reply.send(is_free);
             }
             WorkerRequest::RuleHits { mut counts, reply } => {
+                let nat = nat.read();
                 let hits = &nat.active_rules().hits;
                 counts.is_whole &= hits.len() == counts.hits.len();
                 for (sum, hits) in counts.hits.iter_mut().zip(hits) {
                     *sum += hits;
                 }
                 let _ = reply.send(counts);
+            }
+            WorkerRequest::RuleLog { mut page, reply } => {
+                page.lost += nat.take_rule_log(&mut page.flows);
+                let _ = reply.send(page);
             }
             WorkerRequest::SwapLive(swap) => self.live_swap = Some(swap),
         }
@@ -359,8 +365,10 @@ mod tests {
             let (reply, mut answer) = oneshot::channel();
             let room = Vec::with_capacity(PARTS_PER_TURN);
             let page = SubscriberPage { cursor, parts: room, has_more: true };
-            request_server
-                .begin(WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin());
+            request_server.begin(
+                WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply },
+                nat.admin_mut(),
+            );
             turns(&mut request_server, &mut nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.parts.capacity(), PARTS_PER_TURN, "the worker must not allocate");
@@ -384,11 +392,11 @@ mod tests {
             has_more: true,
         };
         request_server
-            .begin(WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin());
+            .begin(WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin_mut());
         drop(answer);
         assert_eq!(turns(&mut request_server, &mut nat), 2);
         let (reply, answer) = oneshot::channel();
-        request_server.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, nat.admin());
+        request_server.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, nat.admin_mut());
         drop(answer);
         turns(&mut request_server, &mut nat);
         assert_eq!(nat.admin().gauges().flows, 0);
@@ -403,7 +411,7 @@ mod tests {
             let (reply, mut answer) = oneshot::channel();
             let page =
                 HomesPage { cursor: 0, homes: Vec::with_capacity(SLOTS_PER_TURN), has_more: true };
-            request_server.begin(WorkerRequest::Homes { page, shard, reply }, nat.admin());
+            request_server.begin(WorkerRequest::Homes { page, shard, reply }, nat.admin_mut());
             turns(request_server, nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.homes.capacity(), SLOTS_PER_TURN);
@@ -443,7 +451,7 @@ mod tests {
         let (_requester, mailbox) = mailbox();
         let mut request_server = RequestServer::new(mailbox);
         let (reply, mut answer) = oneshot::channel();
-        request_server.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, nat.admin());
+        request_server.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, nat.admin_mut());
         assert!(turns(&mut request_server, &mut nat) > 12, "a block and a protocol at a time");
         assert_eq!(answer.try_recv(), Ok(usize::from(SESSIONS)));
         assert_eq!(nat.admin().gauges().flows, 0);
@@ -462,7 +470,7 @@ mod tests {
         };
         request_server.begin(
             WorkerRequest::Sessions { page, filter: SessionFilter::default(), reply },
-            nat.admin(),
+            nat.admin_mut(),
         );
         drop(answer);
         assert_eq!(turns(&mut request_server, &mut nat), 2);

@@ -154,6 +154,7 @@ fn home() -> SubscriberView {
         sessions: 2,
         blocks_held: 1,
         new_flows_left: 9,
+        refused_total: 7,
         limits: HomeLimits { blocks: 16, flows: 4, sessions: u32::MAX, new_flows_per_sec: 10 },
     }
 }

@@ -158,6 +158,11 @@ pub const EVENTS: &[(&str, &str)] = &[
         "A worker stood still again and again: its routes stay a last resort for so many seconds.",
     ),
     ("routes-refused", "Routes are not in the kernel as they should be; they are tried again."),
+    ("rule-log", "A rule with `log` has decided on a flow."),
+    (
+        "rule-log-lost",
+        "A worker's rules with `log` decided on more flows than the log has room for; so many are missing.",
+    ),
     (
         "seats-resumed",
         "The node was started without etcd and has opened shards again with their other members; it tells etcd so.",

@@ -25,6 +25,7 @@ use crate::table::{Align, Table};
 ///   weir subscriber show 10.200.0.1
 ///   weir subscriber check 10.200.0.1      (exit code 1: it is at one of its limits)
 ///   weir subscriber top --by flows
+///   weir subscriber top --by refused
 ///   weir subscriber list --shard 7
 ///   weir subscriber flush 10.200.0.1      (root; its connections break)
 #[derive(Debug, clap::Args)]
@@ -84,6 +85,8 @@ enum By {
     Flows,
     /// Mappings, and ports in quarantine.
     Mappings,
+    /// Packets that would have begun flows, refused because a limit was reached.
+    Refused,
 }
 
 impl By {
@@ -92,6 +95,7 @@ impl By {
             Self::Ports => home.ports_used,
             Self::Flows => home.flows,
             Self::Mappings => home.mappings,
+            Self::Refused => home.refused_total,
         }
     }
 }
@@ -161,6 +165,7 @@ fn list(out: &mut impl Write, homes: &[SubscriberStatus], json: bool) -> io::Res
         ("ports used", Align::Right),
         ("mappings", Align::Right),
         ("flows", Align::Right),
+        ("refused", Align::Right),
     ];
     let has_roles = homes.iter().any(|home| home.role.is_some());
     if has_roles {
@@ -177,6 +182,7 @@ fn list(out: &mut impl Write, homes: &[SubscriberStatus], json: bool) -> io::Res
             home.ports_used.to_string(),
             home.mappings.to_string(),
             home.flows.to_string(),
+            home.refused_total.to_string(),
         ];
         if has_roles {
             row.push(role::words(home.role.as_deref()));
@@ -202,5 +208,10 @@ fn print(out: &mut impl Write, subscriber: &SubscriberStatus) -> io::Result<()> 
     }
     writeln!(out, "  ports used      {} (with those in quarantine)", subscriber.ports_used)?;
     writeln!(out, "  mappings        {} (with those in quarantine)", subscriber.mappings)?;
-    writeln!(out, "  flows           {}", subscriber.flows)
+    writeln!(out, "  flows           {}", subscriber.flows)?;
+    writeln!(
+        out,
+        "  refused         {} (packets that would have begun flows)",
+        subscriber.refused_total
+    )
 }

@@ -154,7 +154,7 @@ fn rules_are_shown_with_their_filters_sets_and_bound() {
     for line in [
         "  22  no-smtp       reject        2  protocol tcp, remote_port 25 465-587",
         "  28  court-orders  drop          2  from any, remote @blocked",
-        "business  10.200.16.0/20",
+        "business  10.200.16.0/20  as all",
     ] {
         assert!(out.lines().any(|it| it == line), "{line}\n{out}");
     }

@@ -44,10 +44,12 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     overlaps::single(config, findings);
     if config.nat.enabled {
         let quota_fits = quota::check(&config.nat, findings);
+        quota::check_groups(&config.policy.groups, &config.nat, findings);
         pools::single(config, quota_fits, findings);
     }
     flows::check(&config.nat, findings);
     limits::check(&config.limits, &config.nat, findings);
+    limits::check_groups(&config.policy.groups, &config.nat, findings);
     paths::check(&config.node, None, findings);
     mtu::check(&config.access, &config.nat, &config.workers, 0, findings);
     timeouts::check(&config.timeouts, findings);
@@ -71,10 +73,12 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     routes::check(file, are_cut, findings);
     if file.nat.enabled {
         let quota_fits = quota::check(&file.nat, findings);
+        quota::check_groups(&file.policy.groups, &file.nat, findings);
         pools::cluster(file, quota_fits, findings);
     }
     flows::check(&file.nat, findings);
     limits::check(&file.limits, &file.nat, findings);
+    limits::check_groups(&file.policy.groups, &file.nat, findings);
     timeouts::check(&file.timeouts, findings);
     policy::check(&file.policy, &file.access, findings);
     let of_shards = file.shards.iter().flat_map(|shard| &shard.public);

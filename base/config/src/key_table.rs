@@ -78,13 +78,19 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
     SectionDoc {
         id: "group",
         title: "`[[group]]`",
-        about: "Homes under a name, for rules. At most 15 groups, and a home is in one of them or in none.",
+        about: "Homes under a name, for rules and for limits of their own. At most 15 groups, and a home is in one of them or in none.",
+        files: Files::SERVICE,
+    },
+    SectionDoc {
+        id: "group-limits",
+        title: "`group.limits`",
+        about: "What one home of the group may have. `weir subscriber check ADDRESS` shows it with what the home has.",
         files: Files::SERVICE,
     },
     SectionDoc {
         id: "rule",
         title: "`[[rule]]`",
-        about: "Decides on flows that begin: the first rule in the order of the file that fits one. Packets of live flows ask no rule. If none fits, flows from homes are accepted, and `nat.filtering` decides on packets from the internet. Every list may be one value without brackets.",
+        about: "Decides on flows that begin: the first rule in the order of the file that fits one. Packets of live flows ask no rule, and a change of the rules ends no live flow, unless a rule has `rematch`. If none fits, flows from homes are accepted, and `nat.filtering` decides on packets from the internet. Every list may be one value without brackets.",
         files: Files::SERVICE,
     },
     SectionDoc {
@@ -347,6 +353,16 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("group", "name", POLICY_NAME, "", Required, "Its name. No two groups share one."),
     key("group", "subscribers", Form("string or list of strings", "IPv4 addresses and prefixes without host bits"), "", Required,
         "The homes, inside `access.subscribers`. No two groups overlap."),
+    key("group", "limits", Form("table", "see below"), "", Absent("as all homes"), "What a home of this group may have, where that is not what `[limits]` and `[nat]` say. A group may have one home."),
+
+    key("group-limits", "ports_per_subscriber", Integer(64, 65_536), "ports", Absent("`nat.ports_per_subscriber`"), "As `nat.ports_per_subscriber`, for a home of this group. A quota above the largest one that the node began with needs a restart."),
+    key("group-limits", "flows", Integer(16, 200_000_000), "sessions", Absent("`limits.flows`"), "As `limits.flows`, for a home of this group."),
+    key("group-limits", "sessions", Integer(16, 200_000_000), "sessions", Absent("`limits.sessions`"), "As `limits.sessions`, for a home of this group."),
+    key("group-limits", "new_flows_per_sec", Integer(1, 10_000_000), "sessions/s", Absent("`limits.new_flows_per_sec`"), "As `limits.new_flows_per_sec`, for a home of this group."),
+    key("group-limits", "new_flows_burst", Integer(1, 65_535), "sessions", Absent("`limits.new_flows_burst`"), "As `limits.new_flows_burst`, for a home of this group."),
+    key("group-limits", "fragments_percent", Integer(1, 100), "%", Absent("`limits.fragments_percent`"), "As `limits.fragments_percent`, for a home of this group."),
+    key("group-limits", "icmp_errors_per_sec", Integer(1, 1_000_000), "packets/s", Absent("`limits.icmp_errors_per_sec`"), "As `limits.icmp_errors_per_sec`, for a home of this group."),
+    key("group-limits", "slow_path_packets_per_sec", Integer(1000, 100_000_000), "packets/s", Absent("`limits.slow_path_packets_per_sec`"), "As `limits.slow_path_packets_per_sec`, for a home of this group."),
 
     key("rule", "name", POLICY_NAME, "", Required, "Its name. No two rules share one."),
     key("rule", "from", Choice(&["home", "internet", "any"]), "", Value("\"home\""),
@@ -360,6 +376,10 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("rule", "remote_port", Form("integer, string or list", PORTS), "", Absent("all"), "Ports in the internet; only with `protocol` of `tcp` and `udp`."),
     key("rule", "action", Choice(&["accept", "drop", "reject"]), "", Required,
         "`drop` gives no answer; `reject` answers with a TCP reset or an ICMP error (type 3, code 13)."),
+    key("rule", "log", Boolean, "", Value("false"),
+        "Whether the node's log names the flows on which this rule decides, as events `rule-log`: at most 128 a second of each worker, those beyond are counted."),
+    key("rule", "rematch", Boolean, "", Value("false"),
+        "Whether live flows on which this rule decides end, too: after each change of the settings every live flow is asked about once, a few at a time. Only with `action` `drop` or `reject`."),
 
     key("public", "static", Form("list of strings", "`\"SUBSCRIBER tcp|udp INSIDE:PORT PUBLIC:PORT\"` or `\"SUBSCRIBER all INSIDE PUBLIC\"`; with `access.gre_key = \"subscriber\"` the subscriber as `ADDRESS,KEY`"), "", Absent("none"),
         "Static mappings: port forwards, and with `all` a public address for one inside host, port by port. Remotes may begin flows to them, unless a rule refuses that; what the host sends from such an endpoint has its public endpoint. The block of a forwarded port is given to no home; one that a home holds is waited for."),

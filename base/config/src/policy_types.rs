@@ -78,6 +78,36 @@ pub struct GroupSettings {
     pub name: String,
     /// In order of addresses.
     pub subscribers: Vec<Ipv4Net>,
+    #[serde(skip_serializing_if = "GroupLimitSettings::is_empty")]
+    pub limits: GroupLimitSettings,
+}
+
+/// `limits` of a group: what one home of it may have. `None`: as all homes, by `[limits]` and
+/// `[nat]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GroupLimitSettings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports_per_subscriber: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flows: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_flows_per_sec: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_flows_burst: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragments_percent: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub icmp_errors_per_sec: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_path_packets_per_sec: Option<u32>,
+}
+
+impl GroupLimitSettings {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// `[[rule]]`. Empty lists fit everything; written are only the keys that the file has.
@@ -100,6 +130,16 @@ pub struct RuleSettings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remote_port: Vec<PortSpan>,
     pub action: ActionSetting,
+    /// Whether the log names the flows on which it decides.
+    #[serde(skip_serializing_if = "is_false")]
+    pub log: bool,
+    /// Whether live flows that it refuses end.
+    #[serde(skip_serializing_if = "is_false")]
+    pub rematch: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Side that begins a flow.

@@ -26,6 +26,19 @@ pub struct FlowSettings {
 pub struct NamedRule {
     pub name: String,
     pub action: RuleAction,
+    /// Whether the log names the flows on which it decides.
+    pub is_logged: bool,
+}
+
+impl NamedRule {
+    /// Returns the action as the file has it.
+    pub fn action_word(&self) -> &'static str {
+        match self.action {
+            RuleAction::Accept => "accept",
+            RuleAction::Drop => "drop",
+            RuleAction::Reject => "reject",
+        }
+    }
 }
 
 impl FlowSettings {
@@ -49,6 +62,7 @@ impl FlowSettings {
         let named = (0..policy.rules.rules() as u32).map(|rule| NamedRule {
             name: policy.name(rule).to_owned(),
             action: policy.action(rule),
+            is_logged: policy.rules.is_logged(rule),
         });
         let named = named.collect();
         Ok(Self { rules: policy.rules, statics: Arc::new(statics), named })

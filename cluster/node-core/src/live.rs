@@ -2,8 +2,10 @@
 //! builds one.
 
 use weir_config::{Config, MssClampSetting};
-use weir_engine::{FragmentLimits, LiveEngineSettings, LiveSettings, MssClamp, ResourceLimits};
-use weir_nat::{ActiveRules, LiveNatSettings, NatError, home_addresses};
+use weir_engine::{
+    FragmentLimits, GroupLimits, LiveEngineSettings, LiveSettings, MssClamp, ResourceLimits,
+};
+use weir_nat::{ActiveRules, GROUPS, LiveNatSettings, NatError, home_addresses};
 
 use crate::flow_settings::{FlowSettings, out_of_service};
 use crate::nat_setup::{ClusterRoom, nat_config};
@@ -63,8 +65,22 @@ pub fn live_engine_settings(config: &Config) -> LiveEngineSettings {
             worker_icmp_errors_per_sec: config.limits.worker_icmp_errors_per_sec,
             redirects_per_sec: config.limits.redirects_per_sec,
             slow_path_packets_per_sec: config.limits.slow_path_packets_per_sec,
+            groups: group_limits(config),
         },
     }
+}
+
+/// Returns the limits of each group, by the numbers that the rules have for them.
+fn group_limits(config: &Config) -> [GroupLimits; GROUPS as usize] {
+    let mut limits = [GroupLimits::default(); GROUPS as usize];
+    for (limits, group) in limits.iter_mut().skip(1).zip(&config.policy.groups) {
+        *limits = GroupLimits {
+            icmp_errors_per_sec: group.limits.icmp_errors_per_sec,
+            slow_path_packets_per_sec: group.limits.slow_path_packets_per_sec,
+            fragments_percent: group.limits.fragments_percent,
+        };
+    }
+    limits
 }
 
 /// Returns the limits of inner fragments, with the sizes of their tables.

@@ -1,8 +1,8 @@
 //! Turns the configuration file into the configuration of one worker's NAT.
 
-use weir_config::{Config, ShardSettings};
+use weir_config::{Config, GroupSettings, ShardSettings};
 use weir_engine::CommitLimits;
-use weir_nat::{Filtering, NatConfig, Pooling, SessionLog, ShardRoom, Timeouts};
+use weir_nat::{Filtering, HomeAllowance, NatConfig, Pooling, SessionLog, ShardRoom, Timeouts};
 
 use crate::setup::nat_shard;
 
@@ -72,12 +72,29 @@ pub fn nat_config(
         ..NatConfig::default()
     };
     let flows = limits.flows.or(nat.flows_per_subscriber);
-    NatConfig {
+    let mut tables = NatConfig {
         flows_per_subscriber: flows.unwrap_or_else(|| share(HOME_FLOWS, tables.flows_max)),
         sessions_per_subscriber: limits
             .sessions
             .unwrap_or_else(|| share(HOME_SESSIONS, tables.sessions_max())),
         ..tables
+    };
+    // The numbers that the rules have for the groups.
+    let of_groups = (1..).zip(&config.policy.groups);
+    let allowances = of_groups.map(|(group, settings)| (group, allowance(&tables, settings)));
+    tables.group_allowances = allowances.collect();
+    tables
+}
+
+/// Returns what a home of a group may have.
+fn allowance(all: &NatConfig, group: &GroupSettings) -> HomeAllowance {
+    let limits = &group.limits;
+    HomeAllowance {
+        ports: limits.ports_per_subscriber.unwrap_or(all.ports_per_subscriber),
+        flows: limits.flows.unwrap_or(all.flows_per_subscriber),
+        sessions: limits.sessions.unwrap_or(all.sessions_per_subscriber),
+        new_flows_per_sec: limits.new_flows_per_sec.unwrap_or(all.new_flows_per_sec),
+        new_flows_burst: limits.new_flows_burst.unwrap_or(all.new_flows_burst),
     }
 }
 
@@ -143,5 +160,18 @@ pub(crate) mod tests {
         assert_eq!((both.new_flows_per_sec, both.new_flows_burst), (7, 9));
         assert_eq!(both.new_homes_per_sec, Some(3));
         assert_eq!(nat("").new_homes_per_sec, None, "a share of the shard's homes");
+    }
+
+    #[test]
+    fn group_has_its_own_limits_and_those_of_all_homes_for_the_rest() {
+        let both = nat("[limits]\nflows = 5000\nnew_flows_burst = 9\n\
+             [[group]]\nname = \"business\"\nsubscribers = \"10.200.16.0/20\"\n\
+             limits = { ports_per_subscriber = 4096, flows = 20_000 }\n\
+             [[group]]\nname = \"other\"\nsubscribers = \"10.200.32.0/20\"\n");
+        let of = |group| {
+            let HomeAllowance { ports, flows, new_flows_burst, .. } = both.group_allowances[&group];
+            (ports, flows, new_flows_burst)
+        };
+        assert_eq!([of(1), of(2)], [(4096, 20_000, 9), (2048, 5000, 9)]);
     }
 }

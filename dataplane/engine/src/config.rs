@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-use weir_nat::{NatConfig, NatError, ShardId};
+use weir_nat::{GROUPS, NatConfig, NatError, ShardId};
 use weir_wire::ethernet::Mac;
 
 /// How homes reach the worker.
@@ -112,6 +112,37 @@ pub struct ResourceLimits {
     /// them. Default 200,000: a home with 1 Gbit/s sends and receives as many packets of 600 bytes,
     /// and they take some percent of a core.
     pub slow_path_packets_per_sec: u32,
+    /// What is different for the homes of a group, by its number; group 0 has the homes that are in
+    /// no other.
+    pub groups: [GroupLimits; GROUPS as usize],
+}
+
+/// Limits of the homes of a group, where they are not those of all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GroupLimits {
+    /// See [`ResourceLimits::icmp_errors_per_sec`].
+    pub icmp_errors_per_sec: Option<u32>,
+    /// See [`ResourceLimits::slow_path_packets_per_sec`].
+    pub slow_path_packets_per_sec: Option<u32>,
+    /// See [`FragmentLimits::percent`].
+    pub fragments_percent: Option<u8>,
+}
+
+impl ResourceLimits {
+    /// Returns [`icmp_errors_per_sec`](Self::icmp_errors_per_sec) of each group.
+    pub(crate) fn icmp_errors_of_groups(&self) -> [u32; GROUPS as usize] {
+        self.groups.map(|it| it.icmp_errors_per_sec.unwrap_or(self.icmp_errors_per_sec))
+    }
+
+    /// Returns [`slow_path_packets_per_sec`](Self::slow_path_packets_per_sec) of each group.
+    pub(crate) fn slow_path_of_groups(&self) -> [u32; GROUPS as usize] {
+        self.groups.map(|it| it.slow_path_packets_per_sec.unwrap_or(self.slow_path_packets_per_sec))
+    }
+
+    /// Returns [`FragmentLimits::percent`] of each group; `percent` is that of all.
+    pub(crate) fn fragments_of_groups(&self, percent: u8) -> [u8; GROUPS as usize] {
+        self.groups.map(|it| it.fragments_percent.unwrap_or(percent))
+    }
 }
 
 impl Default for ResourceLimits {
@@ -123,6 +154,7 @@ impl Default for ResourceLimits {
             icmp_errors_to_internet: true,
             redirects_per_sec: 10_000,
             slow_path_packets_per_sec: 200_000,
+            groups: [GroupLimits::default(); GROUPS as usize],
         }
     }
 }

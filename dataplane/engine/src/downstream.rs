@@ -15,7 +15,7 @@ use crate::identification::Fragmented;
 use crate::ip_error::{AnswerParties, DueIcmpError, IcmpErrorCause};
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
-use crate::party::Party;
+use crate::party::{LimitedParty, Party};
 use crate::rewrite::{self, PacketEnd};
 use crate::slow_path::Way;
 use crate::upstream::destination;
@@ -415,7 +415,7 @@ impl<F: Frame> Engine<F> {
         if !self.nat.is_subscriber(home) {
             return;
         }
-        let sender = Party::Home(self.nat.identity(home));
+        let sender = self.party_of(home);
         let parties = AnswerParties { to: Side::Access, sender, addressed: None };
         let notice = DueIcmpError { cause, parties, from, mtu: self.tunnel_mtu(home) };
         let Self { errors, counters, .. } = self;
@@ -461,9 +461,9 @@ impl<F: Frame> Engine<F> {
         packet: &[u8],
         home: Option<&Home>,
     ) -> Option<AnswerParties> {
-        let addressed = home.map(|home| Party::Home(self.nat.identity(home)));
+        let addressed = home.map(|home| self.party_of(home));
         let sender = self.sender(packet)?;
-        let to = match sender {
+        let to = match sender.party {
             Party::Home(_) => Side::Access,
             Party::Remote(_) => Side::Internet,
         };
@@ -472,18 +472,18 @@ impl<F: Frame> Engine<F> {
 
     /// Returns the sender of a packet to a public address: a remote, or the home behind one of this
     /// worker's public addresses, which homes share. `None`: no error may be sent about the packet.
-    fn sender(&mut self, packet: &[u8]) -> Option<Party> {
+    fn sender(&mut self, packet: &[u8]) -> Option<LimitedParty> {
         let packet = Packet::read(packet).ok()?;
         let source = packet.ip.source.get();
         if !self.nat.is_public(source) {
-            return Some(Party::Remote(source));
+            return Some(LimitedParty::remote(source));
         }
         let mut key = FlowKey::EMPTY;
         key.read(&packet, Toward::Home).ok()?;
         let known = self.nat.peek_inbound(key.source, key.destination, key.protocol);
         Some(match known {
-            Some(delivery) => Party::Home(self.nat.identity(&delivery.home)),
-            None => Party::Remote(source),
+            Some(delivery) => self.party_of(&delivery.home),
+            None => LimitedParty::remote(source),
         })
     }
 }

@@ -27,11 +27,11 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
 use weir_flow::HashKey;
-use weir_nat::{Delivery, Dependency, Home, ShardIndex, TableUse};
+use weir_nat::{Delivery, Dependency, GROUPS, Home, ShardIndex, TableUse};
 
 use crate::config::FragmentLimits;
 use crate::fragment_room::{EntryLinks, EntryList, NONE, Room};
-use crate::party::{Party, words_of};
+use crate::party::{LimitedParty, Party, words_of};
 
 /// Identifies the datagram that a fragment belongs to (RFC 791), and its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +58,12 @@ impl Hash for DatagramKey {
 
 impl DatagramKey {
     /// Returns the party that is charged for the fragments while the destination home is unknown.
-    pub(crate) fn sender(&self) -> Party {
-        self.home.map_or(Party::Remote(self.source), Party::Home)
+    /// `group` is that of the home that sent the datagram.
+    pub(crate) fn sender(&self, group: u8) -> LimitedParty {
+        match self.home {
+            Some(home) => LimitedParty { party: Party::Home(home), group },
+            None => LimitedParty::remote(self.source),
+        }
     }
 }
 
@@ -151,16 +155,11 @@ impl<F> FragmentCache<F> {
     pub(crate) fn new(limits: FragmentLimits, seed: [u64; 2]) -> Self {
         let key = HashKey::new(seed);
         let FragmentLimits { datagrams_max, held_max, held_per_datagram_max, .. } = limits;
-        let room = |slots: usize, least: usize| {
-            Room::new(slots, share(slots, limits.percent).max(least), key.clone())
-        };
+        let room = |slots: usize| Room::new(slots, key.clone());
         let (up, early) = (datagrams_max / 2, held_max / 2);
         let away = (datagrams_max - up) / 4;
-        // A smaller share would leave no room for even one datagram with as many waiting fragments
-        // as allowed.
-        let early_room = || room(early, held_per_datagram_max);
         let count = datagrams_max + 2 * early;
-        Self {
+        let mut cache = Self {
             timeout_ms: limits.timeout_ms,
             held_per_datagram_max: held_per_datagram_max as u32,
             // Twice the limit: a map that is at most half full re-hashes in place and never
@@ -172,11 +171,11 @@ impl<F> FragmentCache<F> {
             age_links: vec![EntryLinks::NONE; count].into(),
             party_links: vec![EntryLinks::NONE; count].into(),
             rooms: [
-                room(up, 1),
-                room(datagrams_max - up - away, 1),
-                room(away, 1),
-                early_room(),
-                early_room(),
+                room(up),
+                room(datagrams_max - up - away),
+                room(away),
+                room(early),
+                room(early),
             ],
             slots: (1..=2 * early as u32)
                 .map(|next| HeldFragment {
@@ -185,17 +184,23 @@ impl<F> FragmentCache<F> {
                 })
                 .collect(),
             free_slot: if early == 0 { NONE } else { 0 },
-        }
+        };
+        cache.set_limits(limits.timeout_ms, &[limits.percent; GROUPS as usize]);
+        cache
     }
 
-    /// Sets the time-out and the share of a party from now on, also of datagrams that are known.
-    pub(crate) fn set_limits(&mut self, timeout_ms: u64, percent: u8) {
+    /// Sets the time-out and the share of a party of each group from now on, also of datagrams that
+    /// are known.
+    pub(crate) fn set_limits(&mut self, timeout_ms: u64, percents: &[u8; GROUPS as usize]) {
         self.timeout_ms = timeout_ms;
         let early_least = self.held_per_datagram_max as usize;
         for (kind, room) in self.rooms.iter_mut().enumerate() {
+            // A smaller share would leave no room for even one datagram with as many waiting
+            // fragments as allowed.
             let is_early = kind >= RoomKind::EarlyUp as usize;
             let least = if is_early { early_least } else { 1 };
-            room.set_share(share(room.usage().1 as usize, percent).max(least));
+            let slots = room.usage().1 as usize;
+            room.set_shares(&percents.map(|percent| share(slots, percent).max(least)));
         }
     }
 
@@ -218,7 +223,7 @@ impl<F> FragmentCache<F> {
     pub(crate) fn learn(
         &mut self,
         key: DatagramKey,
-        party: Party,
+        party: LimitedParty,
         translation: Translation,
         dependency: Dependency,
         now_ms: u64,
@@ -238,7 +243,13 @@ impl<F> FragmentCache<F> {
         while let Some(oldest) = self.rooms[kind as usize].to_go(&party) {
             self.drop_held(oldest);
         }
-        self.insert(key, kind, party, DatagramState::Known { translation, dependency }, now_ms);
+        self.insert(
+            key,
+            kind,
+            party.party,
+            DatagramState::Known { translation, dependency },
+            now_ms,
+        );
         early
     }
 
@@ -256,14 +267,19 @@ impl<F> FragmentCache<F> {
         }
     }
 
-    /// Holds a fragment until its first fragment comes, and returns the number of held fragments
+    /// Holds a fragment until its first fragment comes; `group` is that of the home that sent it.
+    /// Returns the number of held fragments
     /// that were dropped for it. Returns the fragment itself if only fragments of its own datagram
     /// could make room.
-    pub(crate) fn hold(&mut self, key: DatagramKey, frame: F, now_ms: u64) -> Result<u64, F> {
-        let (kind, party) = match key.home {
-            Some(_) => (RoomKind::EarlyUp, key.sender()),
-            None => (RoomKind::EarlyDown, key.sender()),
-        };
+    pub(crate) fn hold(
+        &mut self,
+        key: DatagramKey,
+        group: u8,
+        frame: F,
+        now_ms: u64,
+    ) -> Result<u64, F> {
+        let party = key.sender(group);
+        let kind = if key.home.is_some() { RoomKind::EarlyUp } else { RoomKind::EarlyDown };
         let known = self.index.get(&key).copied();
         let waiting = match known.and_then(|known| self.datagrams[known as usize]) {
             Some(Datagram { state: DatagramState::Early(early), .. }) => early.count,
@@ -286,7 +302,7 @@ impl<F> FragmentCache<F> {
         free.frame = Some(frame);
         let Some(known) = known else {
             let early = EarlyFragments { first: slot, last: slot, count: 1 };
-            self.insert(key, kind, party, DatagramState::Early(early), now_ms);
+            self.insert(key, kind, party.party, DatagramState::Early(early), now_ms);
             return Ok(fallen);
         };
         if let Some(Datagram { state: DatagramState::Early(early), member, .. }) =

@@ -28,13 +28,27 @@ fn limits() -> FragmentLimits {
 
 const SEED: [u64; 2] = [1, 2];
 
+/// Returns a home of group 0.
+fn party_of(home: Home) -> LimitedParty {
+    LimitedParty { party: Party::Home(home), group: 0 }
+}
+
+fn hold<F>(
+    cache: &mut FragmentCache<F>,
+    key: DatagramKey,
+    frame: F,
+    now_ms: u64,
+) -> Result<u64, F> {
+    cache.hold(key, 0, frame, now_ms)
+}
+
 fn cache() -> FragmentCache<u32> {
     FragmentCache::new(limits(), SEED)
 }
 
 fn up(cache: &mut FragmentCache<u32>, key: DatagramKey, now_ms: u64) -> Vec<u32> {
     let translation = Translation::Up { public: 9, identification: 9 };
-    let mut early = cache.learn(key, key.sender(), translation, Dependency::Nothing, now_ms);
+    let mut early = cache.learn(key, key.sender(0), translation, Dependency::Nothing, now_ms);
     std::iter::from_fn(|| cache.release(&mut early)).collect()
 }
 
@@ -48,9 +62,9 @@ fn audit(cache: &FragmentCache<u32>) {
 #[test]
 fn held_fragments_come_back_in_order_of_arrival() {
     let mut cache = cache();
-    cache.hold(key(1), 10, 0).unwrap();
-    cache.hold(key(2), 20, 0).unwrap();
-    cache.hold(key(1), 11, 0).unwrap();
+    hold(&mut cache, key(1), 10, 0).unwrap();
+    hold(&mut cache, key(2), 20, 0).unwrap();
+    hold(&mut cache, key(1), 11, 0).unwrap();
     assert!(cache.translation(&key(1)).is_none());
     assert_eq!(up(&mut cache, key(1), 1), [10, 11]);
     assert!(cache.translation(&key(1)).is_some());
@@ -61,9 +75,9 @@ fn held_fragments_come_back_in_order_of_arrival() {
 #[test]
 fn datagram_is_forgotten_at_its_time_out_and_holds_a_limited_number() {
     let mut cache = cache();
-    cache.hold(key(1), 10, 0).unwrap();
-    cache.hold(key(1), 11, 0).unwrap();
-    assert_eq!(cache.hold(key(1), 12, 0), Err(12), "per datagram");
+    hold(&mut cache, key(1), 10, 0).unwrap();
+    hold(&mut cache, key(1), 11, 0).unwrap();
+    assert_eq!(hold(&mut cache, key(1), 12, 0), Err(12), "per datagram");
     up(&mut cache, of_home(1, 2), 500);
     assert_eq!(cache.expire(1999, 10), 0);
     assert_eq!(cache.expire(2000, 10), 2);
@@ -78,11 +92,11 @@ fn datagram_is_forgotten_at_its_time_out_and_holds_a_limited_number() {
 fn a_party_beyond_its_share_loses_its_own_oldest_datagram() {
     let mut cache = cache();
     // The room of early fragments from homes has 8 slots; the share is 4.
-    assert_eq!(cache.hold(of_home(2, 0), 99, 0), Ok(0));
+    assert_eq!(hold(&mut cache, of_home(2, 0), 99, 0), Ok(0));
     for n in 0..4 {
-        assert_eq!(cache.hold(of_home(1, n), n.into(), 0), Ok(0));
+        assert_eq!(hold(&mut cache, of_home(1, n), n.into(), 0), Ok(0));
     }
-    assert_eq!(cache.hold(of_home(1, 4), 4, 0), Ok(1), "its own first one is dropped");
+    assert_eq!(hold(&mut cache, of_home(1, 4), 4, 0), Ok(1), "its own first one is dropped");
     assert_eq!(up(&mut cache, of_home(1, 0), 0), []);
     assert_eq!(up(&mut cache, of_home(1, 1), 0), [1]);
     assert_eq!(up(&mut cache, of_home(2, 0), 0), [99]);
@@ -94,10 +108,10 @@ fn in_a_full_room_the_greediest_party_gives_way() {
     let mut cache = cache();
     for (home, count) in [(1, 3), (2, 4), (3, 1)] {
         for n in 0..count {
-            assert_eq!(cache.hold(of_home(home, n), home, 0), Ok(0));
+            assert_eq!(hold(&mut cache, of_home(home, n), home, 0), Ok(0));
         }
     }
-    assert_eq!(cache.hold(of_home(4, 0), 4, 0), Ok(1));
+    assert_eq!(hold(&mut cache, of_home(4, 0), 4, 0), Ok(1));
     assert_eq!(up(&mut cache, of_home(2, 0), 0), [], "the oldest of home 2, which had four");
     assert_eq!(up(&mut cache, of_home(3, 0), 0), [3]);
     audit(&cache);
@@ -109,15 +123,15 @@ fn forged_remotes_displace_remotes_only() {
     let delivery = Delivery { home: HOME, inside: weir_nat::Endpoint::new(1, 1) };
     for n in 0..2 {
         let down = Translation::Down(delivery);
-        let _ = cache.learn(key(n), Party::Home(HOME), down, Dependency::Nothing, 0);
+        let _ = cache.learn(key(n), party_of(HOME), down, Dependency::Nothing, 0);
     }
-    cache.hold(of_home(1, 0), 1, 0).unwrap();
+    hold(&mut cache, of_home(1, 0), 1, 0).unwrap();
     up(&mut cache, of_home(1, 1), 0);
     for remote in 0..10_000 {
         let forged = DatagramKey { source: 1000 + remote, ..key(0) };
-        cache.hold(forged, 5, 0).unwrap();
+        hold(&mut cache, forged, 5, 0).unwrap();
         let away = DatagramKey { source: 1000 + remote, ..key(1) };
-        let _ = cache.learn(away, away.sender(), Translation::Away, Dependency::Nothing, 0);
+        let _ = cache.learn(away, away.sender(0), Translation::Away, Dependency::Nothing, 0);
     }
     assert!((0..2).all(|n| cache.translation(&key(n)).is_some()));
     assert!(cache.translation(&of_home(1, 1)).is_some());
@@ -132,9 +146,9 @@ fn datagram_that_fills_its_partys_share_does_not_displace_itself() {
         SEED,
     );
     for frame in 0..4 {
-        assert_eq!(cache.hold(key(1), frame, 0), Ok(0), "the share is the whole room");
+        assert_eq!(hold(&mut cache, key(1), frame, 0), Ok(0), "the share is the whole room");
     }
-    assert_eq!(cache.hold(key(1), 4, 0), Err(4));
+    assert_eq!(hold(&mut cache, key(1), 4, 0), Err(4));
     assert_eq!(up(&mut cache, key(1), 0), [0, 1, 2, 3]);
     audit(&cache);
 }
@@ -144,7 +158,7 @@ fn without_room_first_fragments_pass_and_early_ones_are_given_back() {
     let mut cache =
         FragmentCache::new(FragmentLimits { datagrams_max: 0, held_max: 0, ..limits() }, SEED);
     assert_eq!(up(&mut cache, key(1), 0), []);
-    assert_eq!(cache.hold(key(1), 1, 0), Err(1));
+    assert_eq!(hold(&mut cache, key(1), 1, 0), Err(1));
     assert!(cache.translation(&key(1)).is_none());
 }
 
@@ -210,7 +224,7 @@ fn table() {
                         continue;
                     }
                     frame += 1;
-                    if let Ok(fallen) = cache.hold(key, frame, now_ms) {
+                    if let Ok(fallen) = hold(&mut cache, key, frame, now_ms) {
                         inside = inside + 1 - fallen;
                         waiting.entry(key).or_default().push(frame);
                     }
@@ -218,7 +232,7 @@ fn table() {
                 Act::First { home, identification } => {
                     let key = any_key(home | 8, identification);
                     let translation = Translation::Up { public: 1, identification: 1 };
-                    learn(key, key.sender(), translation);
+                    learn(key, key.sender(0), translation);
                 }
                 Act::Deliver { source, identification, home } => {
                     let key = any_key(source & 7, identification);
@@ -228,11 +242,11 @@ fn table() {
                         gre_key: None,
                     };
                     let delivery = Delivery { home, inside: weir_nat::Endpoint::new(1, 1) };
-                    learn(key, Party::Home(home), Translation::Down(delivery));
+                    learn(key, party_of(home), Translation::Down(delivery));
                 }
                 Act::Away { home, identification } => {
                     let key = any_key(home, identification);
-                    learn(key, key.sender(), Translation::Away);
+                    learn(key, key.sender(0), Translation::Away);
                 }
                 Act::Pass { ms } => {
                     now_ms += u64::from(ms);

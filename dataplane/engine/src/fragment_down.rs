@@ -9,7 +9,6 @@ use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Context, Engine};
 use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
-use crate::party::Party;
 use crate::rewrite::{self, PacketEnd};
 
 impl<F: Frame> Engine<F> {
@@ -22,7 +21,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let datagram = datagram_key(frame.data(), key);
-        let party = Party::Home(self.nat.identity(&delivery.home));
+        let party = self.party_of(&delivery.home);
         let (translation, dependency) = (Translation::Down(delivery), self.nat.dependency());
         let mut early = self.fragments.learn(datagram, party, translation, dependency, cx.now.ms);
         self.deliver(frame, &delivery.home, fragment_flow(&datagram), cx);

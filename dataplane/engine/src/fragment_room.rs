@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 
 use weir_flow::HashKey;
+use weir_nat::GROUPS;
 
-use crate::party::Party;
+use crate::party::{LimitedParty, Party};
 
 /// Index of no entry.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -68,8 +69,8 @@ struct RoomParty {
 #[derive(Debug)]
 pub(crate) struct Room {
     slots: u32,
-    /// Largest number of slots for one party.
-    share: u32,
+    /// Largest number of slots for one party, by its group.
+    shares: [u32; GROUPS as usize],
     used: u32,
     index: HashMap<Party, u32, HashKey>,
     members: Box<[RoomParty]>,
@@ -84,13 +85,12 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Makes a room with `slots` slots, of which one party may use `share`: between 1 and
-    /// `slots`, if there are any.
-    pub(crate) fn new(slots: usize, share: usize, key: HashKey) -> Self {
+    /// Makes a room with `slots` slots, all of which one party may use.
+    pub(crate) fn new(slots: usize, key: HashKey) -> Self {
         let nobody = RoomParty { party: Party::Remote(0), used: 0, datagrams: EntryList::EMPTY };
         Self {
             slots: slots as u32,
-            share: share.clamp(1, slots.max(1)) as u32,
+            shares: [slots.max(1) as u32; GROUPS as usize],
             used: 0,
             // Twice the number: a map that is at most half full re-hashes in place and never
             // allocates.
@@ -103,10 +103,10 @@ impl Room {
         }
     }
 
-    /// Sets how many slots one party may use from now on. A party that uses more loses its oldest
-    /// datagrams when it asks for another slot.
-    pub(crate) fn set_share(&mut self, share: usize) {
-        self.share = share.clamp(1, (self.slots as usize).max(1)) as u32;
+    /// Sets how many slots one party of each group may use from now on: between 1 and all. A party
+    /// that uses more loses its oldest datagrams when it asks for another slot.
+    pub(crate) fn set_shares(&mut self, shares: &[usize; GROUPS as usize]) {
+        self.shares = shares.map(|share| share.clamp(1, (self.slots as usize).max(1)) as u32);
     }
 
     /// True if the room has no slots at all.
@@ -119,17 +119,18 @@ impl Room {
         (self.used, self.slots)
     }
 
-    /// Returns the datagram to remove before `party` can use one more slot; `None`: there is a slot
+    /// Returns the datagram to remove before a party can use one more slot; `None`: there is a slot
     /// for it.
-    pub(crate) fn to_go(&self, party: &Party) -> Option<u32> {
-        let member = self.index.get(party).copied();
+    pub(crate) fn to_go(&self, asking: &LimitedParty) -> Option<u32> {
+        let member = self.index.get(&asking.party).copied();
         let used = member.map_or(0, |member| self.members[member as usize].used);
-        if used < self.share && self.used < self.slots {
+        let share = self.shares[usize::from(asking.group % GROUPS)];
+        if used < share && self.used < self.slots {
             return None;
         }
         // With one more slot the party would use the most, if it does not already.
         let greediest = match member {
-            Some(member) if used >= self.share || used >= self.most => member,
+            Some(member) if used >= share || used >= self.most => member,
             _ => self.by_use[self.most as usize].first,
         };
         self.members.get(greediest as usize).map(|member| member.datagrams.first)
@@ -200,7 +201,8 @@ impl Room {
         let live: Vec<_> =
             self.index.values().map(|&member| self.members[member as usize]).collect();
         assert_eq!(live.iter().map(|member| member.used).sum::<u32>(), self.used);
-        assert!(live.iter().all(|member| (1..=self.share).contains(&member.used)));
+        let share = self.shares.iter().max().expect("there are groups");
+        assert!(live.iter().all(|member| (1..=*share).contains(&member.used)));
         assert_eq!(live.iter().map(|member| member.used).max().unwrap_or(0), self.most);
         assert_eq!(self.free.len() + live.len(), self.members.len());
     }

@@ -9,7 +9,6 @@ use crate::engine::{Context, Engine, Now};
 use crate::flow_key::FlowKey;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::identification::Fragmented;
-use crate::party::Party;
 use crate::rewrite::{self, PacketEnd};
 use crate::upstream::{Upstream, UpstreamStep, destination};
 
@@ -39,7 +38,7 @@ impl<F: Frame> Engine<F> {
             }),
         };
         let translation = Translation::Up { public: public.address, identification };
-        let (party, dependency) = (Party::Home(home), self.nat.dependency());
+        let (party, dependency) = (self.party_of(&home), self.nat.dependency());
         let mut early = self.fragments.learn(datagram, party, translation, dependency, cx.now.ms);
         rewrite::identification(frame.data_mut(), identification);
         let hash = Hash(u64::from(identification) << 32);
@@ -88,7 +87,8 @@ impl<F: Frame> Engine<F> {
         frame: F,
         now: Now,
     ) -> Result<(), DropReason> {
-        let held = self.fragments.hold(datagram, frame, now.ms);
+        let group = datagram.home.map_or(0, |home| self.nat.group_of(&home));
+        let held = self.fragments.hold(datagram, group, frame, now.ms);
         let fallen = held.map_err(|_| DropReason::FragmentLimit)?;
         self.counters.count_drops(DropReason::FragmentLimit, fallen);
         Ok(())

@@ -1,11 +1,12 @@
 //! ICMP errors that the worker itself sends (RFC 792, RFC 1812 section 4.3.2).
 
+use weir_nat::GROUPS;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::icmp::{self, Icmp};
 use weir_wire::ipv4::{self, Ipv4};
 
 use crate::config::ResourceLimits;
-use crate::party::{Demand, Party, PartyTable};
+use crate::party::{Demand, LimitedParty, Party, PartyTable};
 use crate::rate_limit::SharedRate;
 use crate::{EngineCounters, Side};
 
@@ -57,10 +58,10 @@ pub(crate) struct AnswerParties {
     /// The side of the sender.
     pub(crate) to: Side,
     /// The sender of the packet that the answer is about.
-    pub(crate) sender: Party,
+    pub(crate) sender: LimitedParty,
     /// The home to which the packet was addressed, if it is known: senders on the internet may be
     /// forged.
-    pub(crate) addressed: Option<Party>,
+    pub(crate) addressed: Option<LimitedParty>,
 }
 
 /// An error to be sent.
@@ -101,20 +102,19 @@ fn worker_rates(limits: &ResourceLimits) -> [u64; 2] {
 impl ErrorLimiter {
     pub(crate) fn new(limits: &ResourceLimits, seed: [u64; 2]) -> Self {
         let per_sec = limits.icmp_errors_per_sec;
-        Self {
-            is_on: [limits.icmp_errors_to_homes, limits.icmp_errors_to_internet],
-            homes: PartyTable::new(PARTIES, per_sec, per_sec, seed),
-            remotes: PartyTable::new(PARTIES, per_sec, per_sec, seed),
-            worker: worker_rates(limits).map(SharedRate::new),
-        }
+        let table = || PartyTable::new(PARTIES, per_sec, per_sec, seed);
+        let worker = worker_rates(limits).map(SharedRate::new);
+        let mut limiter = Self { is_on: [true; 2], homes: table(), remotes: table(), worker };
+        limiter.set_limits(limits);
+        limiter
     }
 
     /// Sets the limits from now on.
     pub(crate) fn set_limits(&mut self, limits: &ResourceLimits) {
-        let per_sec = limits.icmp_errors_per_sec;
+        let rates = limits.icmp_errors_of_groups().map(|per_sec| [per_sec; 2]);
         self.is_on = [limits.icmp_errors_to_homes, limits.icmp_errors_to_internet];
-        self.homes.set_rate(per_sec, per_sec);
-        self.remotes.set_rate(per_sec, per_sec);
+        self.homes.set_rates(&rates);
+        self.remotes.set_rates(&[[limits.icmp_errors_per_sec; 2]; GROUPS as usize]);
         for (rate, per_sec) in self.worker.iter_mut().zip(worker_rates(limits)) {
             rate.set_rate(per_sec);
         }
@@ -151,12 +151,12 @@ impl ErrorLimiter {
     }
 
     fn admit(&mut self, parties: &AnswerParties, is_about_size: bool, now_ms: u64) -> bool {
-        let mut ask = |party: &Party, role: u8| {
-            let table = match party {
+        let mut ask = |asking: &LimitedParty, role: u8| {
+            let table = match asking.party {
                 Party::Home(_) => &mut self.homes,
                 Party::Remote(_) => &mut self.remotes,
             };
-            table.ask(party, role << 1 | u8::from(is_about_size), now_ms)
+            table.ask(asking, role << 1 | u8::from(is_about_size), now_ms)
         };
         let mut demand = ask(&parties.sender, 0);
         // A forged sender always looks modest; the home to which it sends is a real one.

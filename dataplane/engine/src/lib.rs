@@ -90,8 +90,8 @@ extern crate self as weir_engine;
 
 pub use admin::{EngineAdmin, TABLES};
 pub use config::{
-    AccessMode, EngineConfig, EngineError, FragmentLimits, MssClamp, ResourceLimits, ShardConfig,
-    SideConfig,
+    AccessMode, EngineConfig, EngineError, FragmentLimits, GroupLimits, MssClamp, ResourceLimits,
+    ShardConfig, SideConfig,
 };
 pub use counters::{Counter, Direction, EarlyRelease, EngineCounters};
 pub use datagram::DatagramSender;

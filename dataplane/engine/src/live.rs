@@ -78,10 +78,11 @@ impl<F: Frame> Engine<F> {
         let mtus = self.links.each_ref().map(|link| link.mtu);
         self.mss_max = mss_max(live.mss_clamp, self.mode, mtus);
         self.forwards_source_routes = live.forward_source_routes;
-        self.fragments.set_limits(live.fragments_timeout_ms, live.fragments_percent);
+        let fragments = live.limits.fragments_of_groups(live.fragments_percent);
+        self.fragments.set_limits(live.fragments_timeout_ms, &fragments);
         self.errors.set_limits(&live.limits);
         self.redirects.set_party_rate(live.limits.redirects_per_sec);
-        self.slow_path.set_rate(live.limits.slow_path_packets_per_sec);
+        self.slow_path.set_rates(&live.limits.slow_path_of_groups());
     }
 }
 

@@ -185,7 +185,7 @@ impl<F: Frame> NewFlows<F> {
     fn count_rules(&self, nat: &mut Nat) {
         for (waiting, rule) in self.waiting().iter().zip(&self.rules) {
             if let Progress::Prepared = waiting.progress {
-                nat.count_rule(*rule);
+                nat.count_rule(*rule, &waiting.flow);
             }
         }
     }

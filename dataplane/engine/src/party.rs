@@ -4,7 +4,10 @@
 use std::hash::{Hash, Hasher};
 
 use weir_flow::HashKey;
-use weir_nat::Home;
+use weir_nat::{GROUPS, Home};
+use weir_wire::frame::Frame;
+
+use crate::engine::Engine;
 
 /// The party that is charged for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,27 @@ pub(crate) fn words_of(&Home { shard, outer, gre_key }: &Home) -> (u64, u64) {
     (first, gre_key.map_or(0, |key| 1 << 32 | u64::from(key)))
 }
 
+/// A party, and the group of homes whose limits it has: 0 unless it is a home of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LimitedParty {
+    pub(crate) party: Party,
+    pub(crate) group: u8,
+}
+
+impl LimitedParty {
+    pub(crate) const fn remote(address: u32) -> Self {
+        Self { party: Party::Remote(address), group: 0 }
+    }
+}
+
+impl<F: Frame> Engine<F> {
+    /// Returns a home as a party.
+    pub(crate) fn party_of(&self, home: &Home) -> LimitedParty {
+        let group = self.nat.group_of(home);
+        LimitedParty { party: Party::Home(self.nat.identity(home)), group }
+    }
+}
+
 /// How a party's requests compare with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
@@ -73,15 +97,35 @@ struct Account {
     modest: i64,
 }
 
+/// The rate of the parties of a group.
+#[derive(Clone, Copy, Debug)]
+struct PartyRate {
+    per_sec: i64,
+    /// Largest allowance, in thousandths of a request.
+    most: i64,
+    modest_per_sec: i64,
+}
+
+impl PartyRate {
+    /// Requests that a party may make a second, and after a rest.
+    fn new(per_sec: u32, at_once: u32) -> Self {
+        let per_sec = i64::from(per_sec);
+        let most = i64::from(at_once) * REQUEST;
+        Self { per_sec, most, modest_per_sec: (per_sec / MODEST_PART).max(1) }
+    }
+
+    fn modest_most(&self) -> i64 {
+        self.modest_per_sec.max(MODEST_BURST) * REQUEST
+    }
+}
+
 /// The allowances of the parties that asked last. A party that is not in the table has its whole
 /// allowance; in a full line the party that has not asked for the longest time is forgotten.
 #[derive(Debug)]
 pub(crate) struct PartyTable {
     key: HashKey,
-    per_sec: i64,
-    /// Largest allowance, in thousandths of a request.
-    most: i64,
-    modest_per_sec: i64,
+    /// By the group of the party.
+    rates: [PartyRate; GROUPS as usize],
     lines: Box<[[Account; WAYS]]>,
 }
 
@@ -92,23 +136,21 @@ impl PartyTable {
         let nobody = Account { tag: 0, asked_ms: 0, tokens: 0, modest: 0 };
         let lines = vec![[nobody; WAYS]; (parties / WAYS).next_power_of_two()].into();
         let key = HashKey::new(seed);
-        let mut table = Self { key, per_sec: 0, most: 0, modest_per_sec: 0, lines };
-        table.set_rate(per_sec, at_once);
-        table
+        Self { key, rates: [PartyRate::new(per_sec, at_once); GROUPS as usize], lines }
     }
 
-    /// Sets the rate of each party from now on, also of those that are known.
-    pub(crate) fn set_rate(&mut self, per_sec: u32, at_once: u32) {
-        self.per_sec = i64::from(per_sec);
-        self.most = i64::from(at_once) * REQUEST;
-        self.modest_per_sec = (self.per_sec / MODEST_PART).max(1);
+    /// Sets the requests that a party of each group may make a second and at once, from now on,
+    /// also of parties that are known.
+    pub(crate) fn set_rates(&mut self, rates: &[[u32; 2]; GROUPS as usize]) {
+        self.rates = rates.map(|[per_sec, at_once]| PartyRate::new(per_sec, at_once));
     }
 
     /// Counts a request of `kind`; each kind is counted separately.
-    pub(crate) fn ask(&mut self, party: &Party, kind: u8, now_ms: u64) -> Demand {
-        let (most, modest_most) = (self.most, self.modest_most());
-        let (per_sec, modest_per_sec) = (self.per_sec, self.modest_per_sec);
-        let account = self.account(party, kind, now_ms);
+    pub(crate) fn ask(&mut self, asking: &LimitedParty, kind: u8, now_ms: u64) -> Demand {
+        let rate = self.rates[usize::from(asking.group % GROUPS)];
+        let (most, modest_most) = (rate.most, rate.modest_most());
+        let PartyRate { per_sec, modest_per_sec, .. } = rate;
+        let account = self.account(&asking.party, kind, &rate, now_ms);
         // A rate in requests a second is the same number of thousandths a millisecond. A long time
         // earns the whole allowance.
         let earned_ms = now_ms.saturating_sub(account.asked_ms).min(1 << 30) as i64;
@@ -124,13 +166,9 @@ impl PartyTable {
         if is_modest { Demand::Modest } else { Demand::High }
     }
 
-    fn modest_most(&self) -> i64 {
-        self.modest_per_sec.max(MODEST_BURST) * REQUEST
-    }
-
-    fn account(&mut self, party: &Party, kind: u8, now_ms: u64) -> &mut Account {
+    fn account(&mut self, party: &Party, kind: u8, rate: &PartyRate, now_ms: u64) -> &mut Account {
         let tag = self.tag(party, kind);
-        let (tokens, modest) = (self.most, self.modest_most());
+        let (tokens, modest) = (rate.most, rate.modest_most());
         let line = (tag >> 32) as usize & (self.lines.len() - 1);
         let accounts = &mut self.lines[line];
         let known = accounts.iter().position(|account| account.tag == tag);
@@ -158,7 +196,7 @@ mod tests {
     }
 
     fn ask(table: &mut PartyTable, remote: u32, now_ms: u64) -> Demand {
-        table.ask(&Party::Remote(remote), 0, now_ms)
+        table.ask(&LimitedParty::remote(remote), 0, now_ms)
     }
 
     #[test]
@@ -208,9 +246,10 @@ mod tests {
             home(0, 1, Some(0)),
             home(0, 1, Some(1)),
         ];
-        for party in &parties {
+        for party in parties {
             for kind in 0..2 {
-                let granted = (0..100).filter(|_| table.ask(party, kind, 0) != Demand::Excessive);
+                let asking = LimitedParty { party, group: 0 };
+                let granted = (0..100).filter(|_| table.ask(&asking, kind, 0) != Demand::Excessive);
                 assert_eq!(granted.count(), 20, "{party:?} {kind}");
             }
         }
@@ -238,6 +277,22 @@ mod tests {
         assert_eq!((0..30).filter(|_| ask(&mut table, 1, 9000) != Demand::Excessive).count(), 20);
         assert_eq!(ask(&mut table, 1, 1000), Demand::Excessive);
         assert_eq!(ask(&mut table, 1, 9000), Demand::Excessive);
+    }
+
+    #[test]
+    fn party_has_the_rate_of_its_group() {
+        let mut table = table();
+        let mut rates = [[20, 20]; GROUPS as usize];
+        rates[3] = [50, 100];
+        table.set_rates(&rates);
+        for (group, at_once, per_sec) in [(0, 20, 20), (3, 100, 50), (4, 20, 20)] {
+            let asking = LimitedParty { party: Party::Remote(group.into()), group };
+            let mut granted = |now_ms| {
+                let asked = (0..200).filter(|_| table.ask(&asking, 0, now_ms) != Demand::Excessive);
+                asked.count()
+            };
+            assert_eq!([granted(0), granted(1000)], [at_once, per_sec], "group {group}");
+        }
     }
 
     #[test]

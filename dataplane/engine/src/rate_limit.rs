@@ -1,7 +1,9 @@
 //! Token buckets over the worker's clock, with a rate a second and a burst of the same size; and a
 //! rate that parties share.
 
-use crate::party::{Demand, Party, PartyTable};
+use weir_nat::GROUPS;
+
+use crate::party::{Demand, LimitedParty, Party, PartyTable};
 
 /// One token, in thousandths.
 const TOKEN: u64 = 1000;
@@ -88,18 +90,19 @@ impl PartyLimit {
 
     /// Sets the rate of each party from now on.
     pub(crate) fn set_party_rate(&mut self, per_sec: u32) {
-        self.homes.set_rate(per_sec, per_sec);
-        self.remotes.set_rate(per_sec, per_sec);
+        let rates = [[per_sec; 2]; GROUPS as usize];
+        self.homes.set_rates(&rates);
+        self.remotes.set_rates(&rates);
     }
 
     /// Takes a token of the party and one of the worker; false if either is missing.
-    pub(crate) fn admit(&mut self, party: &Party, now_ms: u64) -> bool {
-        let (parties, group) = match party {
+    pub(crate) fn admit(&mut self, asking: &LimitedParty, now_ms: u64) -> bool {
+        let (parties, side) = match asking.party {
             Party::Home(_) => (&mut self.homes, 0),
             Party::Remote(_) => (&mut self.remotes, 1),
         };
-        let demand = parties.ask(party, 0, now_ms);
-        self.worker.admit(group, demand, now_ms)
+        let demand = parties.ask(asking, 0, now_ms);
+        self.worker.admit(side, demand, now_ms)
     }
 }
 
@@ -137,7 +140,7 @@ mod tests {
     fn the_worker_never_exceeds_its_rate() {
         let mut limit = PartyLimit::new(1024, 20, 100, [1, 2]);
         let admitted = (0..100_000_u32)
-            .filter(|n| limit.admit(&Party::Remote(n % 5000), u64::from(n / 10)))
+            .filter(|n| limit.admit(&LimitedParty::remote(n % 5000), u64::from(n / 10)))
             .count();
         // The quarter reserved for homes is left.
         assert!((750..=825).contains(&admitted), "{admitted} in ten seconds");

@@ -33,7 +33,7 @@ use crate::flow_key::PacketKind;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
-use crate::party::Party;
+use crate::party::LimitedParty;
 use crate::peer::Redirects;
 use crate::upstream::{self, Upstream};
 use crate::{
@@ -146,7 +146,8 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Some(datagram) = datagram else { return self.redirect(frame, home, to, cx) };
-        let (party, nothing) = (datagram.sender(), Dependency::Nothing);
+        let group = datagram.home.map_or(0, |home| self.nat.group_of(&home));
+        let (party, nothing) = (datagram.sender(group), Dependency::Nothing);
         let mut early =
             self.fragments.learn(datagram, party, Translation::Away, nothing, cx.now.ms);
         let done = self.redirect(frame, home, to, cx);
@@ -216,7 +217,7 @@ impl<F: Frame> Engine<F> {
         let header = self.header_to_peer(to).ok_or(DropReason::PeerUnresolved)?;
         let (tos, source) =
             ipv4::parse(frame.data()).map_or((0, 0), |(ip, ..)| (ip.tos, ip.source.get()));
-        let party = home.map_or(Party::Remote(source), |home| Party::Home(self.nat.identity(home)));
+        let party = home.map_or(LimitedParty::remote(source), |home| self.party_of(home));
         if !self.redirects.admit(&party, cx.now.ms) {
             return Err(DropReason::RedirectLimit);
         }

@@ -12,7 +12,6 @@ use weir_wire::tcp::{self, Tcp};
 use crate::downstream::Downstream;
 use crate::engine::{Context, Engine};
 use crate::ip_error::{AnswerParties, IcmpErrorCause};
-use crate::party::Party;
 use crate::upstream::Upstream;
 use crate::{DropReason, Side};
 
@@ -29,7 +28,7 @@ impl<F: Frame> Engine<F> {
             self.send_icmp_error_to_home(IcmpErrorCause::Prohibited, home, original, cx);
             return DropReason::RuleReject;
         }
-        let sender = Party::Home(self.nat.identity(home));
+        let sender = self.party_of(home);
         let parties = AnswerParties { to: Side::Access, sender, addressed: None };
         if let Some(reset) = self.reset(&parties, original, cx) {
             self.encapsulate(reset, home, 0, cx);

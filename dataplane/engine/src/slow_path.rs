@@ -14,11 +14,11 @@
 //! packets more. A remote is charged where the home is not known: for fragments that come before
 //! their first.
 
-use weir_nat::{Home, OutboundKey};
+use weir_nat::{GROUPS, Home, OutboundKey};
 use weir_wire::frame::Frame;
 
 use crate::engine::Engine;
-use crate::party::{Demand, Party, PartyTable};
+use crate::party::{Demand, LimitedParty, Party, PartyTable};
 
 /// One packet in so many is charged to its party.
 const SAMPLE: u32 = 32;
@@ -81,10 +81,9 @@ impl SlowPathLimit {
         }
     }
 
-    /// Sets the limit of each party from now on.
-    pub(crate) fn set_rate(&mut self, per_sec: u32) {
-        let [per_sec, at_once] = sampled(per_sec);
-        self.parties.set_rate(per_sec, at_once);
+    /// Sets the packets a second of a party of each group from now on.
+    pub(crate) fn set_rates(&mut self, per_sec: &[u32; GROUPS as usize]) {
+        self.parties.set_rates(&per_sec.map(sampled));
     }
 
     /// Sets the time of the packets that follow.
@@ -102,12 +101,12 @@ impl SlowPathLimit {
     }
 
     /// True if a packet that has to be checked may take the slow path.
-    fn admit(&mut self, party: &Party, way: Way) -> bool {
-        let is_over = self.is_over(party, way);
+    fn admit(&mut self, asking: &LimitedParty, way: Way) -> bool {
+        let is_over = self.is_over(&asking.party, way);
         // While a party is over its limit, the packets of the other parties are charged as seldom
         // as before.
         if !is_over && (self.over_ms != self.now_ms || self.is_next_charged()) {
-            self.charge(party, way);
+            self.charge(asking, way);
         }
         self.left = if self.over_ms == self.now_ms { 1 } else { SAMPLE };
         !is_over
@@ -125,10 +124,10 @@ impl SlowPathLimit {
         self.over_ms == self.now_ms && self.over[slot_of(party)].is_some_and(is_it)
     }
 
-    fn charge(&mut self, party: &Party, way: Way) {
-        let ms = self.now_ms;
-        if self.parties.ask(party, way as u8, ms) == Demand::Excessive {
-            self.over[slot_of(party)] = Some(Over { party: *party, way, ms });
+    fn charge(&mut self, asking: &LimitedParty, way: Way) {
+        let (ms, party) = (self.now_ms, asking.party);
+        if self.parties.ask(asking, way as u8, ms) == Demand::Excessive {
+            self.over[slot_of(&party)] = Some(Over { party, way, ms });
             self.over_ms = ms;
         }
     }
@@ -154,12 +153,13 @@ impl<F: Frame> Engine<F> {
 
     #[inline(never)]
     fn charge_slow_path(&mut self, home: &Home, way: Way) -> bool {
-        self.slow_path.admit(&Party::Home(self.nat.identity(home)), way)
+        let party = self.party_of(home);
+        self.slow_path.admit(&party, way)
     }
 
     /// True if this packet of a remote, to a home that is not known yet, may take the slow path.
     pub(crate) fn may_remote_take_slow_path(&mut self, remote: u32) -> bool {
-        !self.slow_path.count() || self.slow_path.admit(&Party::Remote(remote), Way::Down)
+        !self.slow_path.count() || self.slow_path.admit(&LimitedParty::remote(remote), Way::Down)
     }
 }
 
@@ -190,7 +190,8 @@ mod tests {
     /// Returns the number of packets, of `sent`, that pass in a millisecond.
     fn pass(limit: &mut SlowPathLimit, party: &Party, way: Way, ms: u64, sent: u32) -> u32 {
         limit.set_now(ms);
-        (0..sent).map(|_| u32::from(!limit.count() || limit.admit(party, way))).sum()
+        let asking = LimitedParty { party: *party, group: 0 };
+        (0..sent).map(|_| u32::from(!limit.count() || limit.admit(&asking, way))).sum()
     }
 
     #[test]

@@ -5,7 +5,8 @@ mod world;
 use std::sync::Arc;
 
 use weir_engine::{
-    DropReason, EngineConfig, LiveEngineSettings, LiveSettings, MssClamp, ResourceLimits, Side,
+    DropReason, EngineConfig, GroupLimits, LiveEngineSettings, LiveSettings, MssClamp,
+    ResourceLimits, Side,
 };
 use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
 use weir_wire::build;
@@ -115,6 +116,37 @@ fn fragments_that_are_held_follow_the_new_time_out_and_share() {
     world.pass_ms(6000);
     swap(&mut world, 3, |config| config.fragments.percent = 50);
     assert_eq!(held(&mut world, 500), 100);
+}
+
+#[test]
+fn homes_of_a_group_have_rates_and_shares_of_their_own() {
+    let mut world = World::default();
+    let mut live = generation(1, |config| {
+        config.limits.groups[3] = GroupLimits {
+            icmp_errors_per_sec: Some(50),
+            fragments_percent: Some(1),
+            slow_path_packets_per_sec: Some(10_000),
+        };
+    });
+    let groups = vec![(weir_rules::Prefix::new(HOME_B.to_bits(), 32), 3)];
+    let set = weir_rules::RuleSet::new(&[], Vec::new(), groups).unwrap();
+    live.rules = Box::new(ActiveRules::new(Arc::new(set)));
+    drop(world.engine.setup().swap_live(live));
+    for (home, errors, held, queries) in [(HOME_A, 20, 64, 20_000), (HOME_B, 50, 16, 1000)] {
+        let expired = || build::ipv4(PC, SERVER).ttl(1).udp(1, 2, b"x");
+        let sent = (0..100).filter(|_| !world.up(home, expired()).access.is_empty()).count();
+        assert_eq!(sent, errors, "{home}: ICMP errors");
+        let before = world.drops();
+        for id in 0..100 {
+            let whole = build::ipv4(PC, SERVER).identification(id).udp(1, 2, vec![0; 2000]);
+            drop(world.up(home, &build::fragments(&whole, 1400)[1]));
+        }
+        assert_eq!(100 - (world.drops() - before), held, "{home}: fragments that wait");
+        world.pass_ms(10_000);
+        let ping = |n: u16| build::ipv4(PC, SERVER).icmp_echo_request(n % 100, 1, b"x");
+        let passed = (0..25_000).filter(|&n| !world.up(home, ping(n)).internet.is_empty()).count();
+        assert!((queries - 40..queries + 200).contains(&passed), "{home}: slow path: {passed}");
+    }
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The operator's decisions about the translation.
 
+use std::collections::BTreeMap;
+
 use ipnet::Ipv4Net;
 use weir_ids::ShardId;
 
 use crate::logs::session_log::SessionLog;
 use crate::sessions::timeouts::Timeouts;
+use crate::subscribers::allowance::HomeAllowance;
 
 /// Which remotes may send to a mapping (RFC 4787 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,23 +66,23 @@ pub struct NatConfig {
     /// Ports per block: a power of two from 64 to 8,192, so that a block is whole words of a bitmap
     /// and each of the 8 lanes has a block on every address.
     pub port_block: u16,
-    /// Ports a home may hold, rounded up to whole blocks; per protocol, as each protocol has its
-    /// own ports inside a block.
+    /// See [`HomeAllowance::ports`].
     pub ports_per_subscriber: u32,
     /// Mappings plus further sessions, of all shards. As many mappings have a record, those in
     /// quarantine included.
     pub flows_max: u32,
     /// Further sessions, of all shards; `None`: see [`NatConfig::sessions_max`].
     pub sessions_max: Option<u32>,
-    /// Flows one home may hold (RFC 6888 REQ-5), so that one host with one socket and many remotes
-    /// cannot fill the table.
+    /// See [`HomeAllowance::flows`].
     pub flows_per_subscriber: u32,
-    /// Further sessions that one home may hold; half as many if remotes open them.
+    /// See [`HomeAllowance::sessions`].
     pub sessions_per_subscriber: u32,
-    /// Flows that one home may begin in a second; `u32::MAX`: no limit.
+    /// See [`HomeAllowance::new_flows_per_sec`].
     pub new_flows_per_sec: u32,
-    /// Flows that it may begin at once, after a rest.
+    /// See [`HomeAllowance::new_flows_burst`].
     pub new_flows_burst: u16,
+    /// What the homes of a group may have instead, by the number of the group.
+    pub group_allowances: BTreeMap<u8, HomeAllowance>,
     /// Homes without state that a shard admits in a second; `None`: an eighth of its
     /// `subscribers_max`, at least 16; `u32::MAX`: no limit.
     pub new_homes_per_sec: Option<u32>,
@@ -125,6 +128,7 @@ impl Default for NatConfig {
             sessions_per_subscriber: u32::MAX,
             new_flows_per_sec: u32::MAX,
             new_flows_burst: u16::MAX,
+            group_allowances: BTreeMap::new(),
             new_homes_per_sec: Some(u32::MAX),
             timeouts: Timeouts::default(),
             // RFC 6888 REQ-8: "it SHOULD NOT be reallocated to a new mapping until at least 120
@@ -146,6 +150,17 @@ impl Default for NatConfig {
 }
 
 impl NatConfig {
+    /// Returns what a home of this group may have; group 0 has the homes that are in no other.
+    pub(crate) fn allowance(&self, group: u8) -> HomeAllowance {
+        self.group_allowances.get(&group).copied().unwrap_or(HomeAllowance {
+            ports: self.ports_per_subscriber,
+            flows: self.flows_per_subscriber,
+            sessions: self.sessions_per_subscriber,
+            new_flows_per_sec: self.new_flows_per_sec,
+            new_flows_burst: self.new_flows_burst,
+        })
+    }
+
     /// Returns the whole quotas that a home's list has room for: each worker that may own lanes of
     /// a shard may give it one.
     pub(crate) fn lists_per_home(&self) -> u32 {

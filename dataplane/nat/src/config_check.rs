@@ -4,10 +4,12 @@ use ipnet::Ipv4Net;
 use thiserror::Error;
 use weir_flow::OutOfMemory;
 use weir_ids::ShardId;
+use weir_rules::GROUPS;
 
 use crate::config::{NatConfig, NatShardConfig};
 use crate::ports::shard_capacity::blocks_usable;
 use crate::replication::lane::LANES;
+use crate::subscribers::allowance::HomeAllowance;
 use crate::subscribers::subscriber::{BLOCK_LISTS_MAX, SUBSCRIBERS_TOTAL_MAX};
 
 /// Maximum number of public addresses of all shards together: each takes 24 KiB of port bitmaps
@@ -163,17 +165,10 @@ fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
     if config.replicas > 0 && config.flows_max > FLOWS_MAX_REPLICATED {
         return Err(NatError::FlowsMaxReplicated { flows_max: config.flows_max });
     }
-    if config.flows_per_subscriber == 0 {
-        return Err(NatError::FlowsPerSubscriberZero);
+    if config.new_homes_per_sec == Some(0) {
+        return Err(NatError::LimitZero { name: "new_homes_per_sec" });
     }
-    let limits = [
-        ("new_flows_per_sec", config.new_flows_per_sec),
-        ("new_flows_burst", config.new_flows_burst.into()),
-        ("new_homes_per_sec", config.new_homes_per_sec.unwrap_or(1)),
-    ];
-    if let Some(&(name, _)) = limits.iter().find(|(_, limit)| *limit == 0) {
-        return Err(NatError::LimitZero { name });
-    }
+    (0..GROUPS).try_for_each(|group| check_allowance(&config.allowance(group), config.enabled))?;
     if config.subscribers.is_empty() {
         return Err(NatError::NoSubscribers);
     }
@@ -189,11 +184,25 @@ fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
     if !port_block.is_power_of_two() || !(PORT_BLOCK_MIN..=PORT_BLOCK_MAX).contains(&port_block) {
         return Err(NatError::PortBlock { port_block });
     }
-    if config.ports_per_subscriber == 0 {
-        return Err(NatError::PortsPerSubscriberZero);
-    }
     if config.port_min == 0 {
         return Err(NatError::PortMinZero);
+    }
+    Ok(())
+}
+
+fn check_allowance(allowance: &HomeAllowance, is_translated: bool) -> Result<(), NatError> {
+    if allowance.flows == 0 {
+        return Err(NatError::FlowsPerSubscriberZero);
+    }
+    let limits = [
+        ("new_flows_per_sec", allowance.new_flows_per_sec),
+        ("new_flows_burst", allowance.new_flows_burst.into()),
+    ];
+    if let Some(&(name, _)) = limits.iter().find(|(_, limit)| *limit == 0) {
+        return Err(NatError::LimitZero { name });
+    }
+    if is_translated && allowance.ports == 0 {
+        return Err(NatError::PortsPerSubscriberZero);
     }
     Ok(())
 }

@@ -31,6 +31,9 @@ impl Nat {
     pub fn expire(&mut self, now: Tick, budget: usize, ends_max: usize) -> usize {
         self.now = now;
         self.note_next_out_of_service();
+        if self.rematch.is_due() {
+            self.rematch_piece(now);
+        }
         let mut ends_max = ends_max;
         if let Some(shard) = self.shards.leaving {
             ends_max = ends_max.div_ceil(2);

@@ -1,7 +1,7 @@
 //! Hot. A packet to a public address: find the mapping, ask the filter, note the packet.
 
 use weir_flow::{Hash, RecordId};
-use weir_rules::{DecidingRule, NO_RULE, RuleAction};
+use weir_rules::{DecidingRule, FlowOrigin, NO_RULE, RuleAction};
 
 use crate::endpoint::{Protocol, Tick};
 use crate::fast_path::OutboundKey;
@@ -114,7 +114,8 @@ impl Nat {
         mapping.first = Remote::opened(remote, protocol, SentBy::Remote, tcp_flags, now);
         mapping.sessions_inbound = 1;
         let delivery = mapping.delivery();
-        self.rules.count(rule);
+        let asked = (protocol, home.outer, inside, remote);
+        self.count_accepted(rule, FlowOrigin::Internet, asked);
         Ok(delivery)
     }
 
@@ -141,7 +142,7 @@ impl Nat {
         if packet.protocol != Protocol::Tcp {
             // Let in without state: the mapping lives on what the inside sends, and a flood fills
             // no table.
-            self.rules.count(rule);
+            self.count_accepted(rule, FlowOrigin::Internet, self.asked_to(id, packet.remote));
             return Ok(());
         }
         // RFC 7857 section 13: with endpoint-independent filtering the number of sessions that
@@ -152,7 +153,7 @@ impl Nat {
         let remote =
             Remote::opened(packet.remote, packet.protocol, SentBy::Remote, packet.tcp_flags, now);
         self.open_session(id, remote, now)?;
-        self.rules.count(rule);
+        self.count_accepted(rule, FlowOrigin::Internet, self.asked_to(id, packet.remote));
         Ok(())
     }
 
@@ -175,7 +176,10 @@ impl Nat {
         match deciding {
             None => Ok(NO_RULE),
             Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
-            Some(refusing) => Err(self.rules.refuse(refusing)),
+            Some(refusing) => {
+                let asked = self.asked_to(id, packet.remote);
+                Err(self.count_refused(refusing, FlowOrigin::Internet, asked))
+            }
         }
     }
 }

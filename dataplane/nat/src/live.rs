@@ -10,6 +10,7 @@ use crate::config_check::{self, NatError};
 use crate::nat::{Nat, quota_blocks};
 use crate::ports::address_ranges::AddressRanges;
 use crate::sessions::timeouts::Timeouts;
+use crate::subscribers::allowance::{GroupAllowance, GroupAllowances};
 
 /// The settings of a NAT that may change while packets pass; see [`NatConfig`] for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,16 +20,10 @@ pub struct LiveNatSettings {
     pub(crate) udp_inbound_refresh: bool,
     pub(crate) inbound_sessions_max: u16,
     pub(crate) flows_max: u32,
-    pub(crate) flows_per_subscriber: u32,
-    pub(crate) sessions_per_subscriber: u32,
-    pub(crate) ports_per_subscriber: u32,
-    /// `ports_per_subscriber` in blocks; 0 without translation.
-    pub(crate) quota_blocks: u32,
-    pub(crate) new_flows_per_sec: u32,
-    pub(crate) new_flows_burst: u16,
     pub(crate) new_homes_per_sec: Option<u32>,
     pub(crate) quarantine_sec: u32,
     pub(crate) timeouts: Timeouts,
+    pub(crate) allowances: GroupAllowances,
 }
 
 /// A setting that tables take only when they are built again.
@@ -76,21 +71,20 @@ impl LiveNatSettings {
     /// As [`Nat::new`], but for the memory.
     pub fn of(config: &NatConfig) -> Result<Self, NatError> {
         config_check::check(config)?;
+        let quotas = quota_blocks(config)?;
         Ok(Self {
             filtering: config.filtering,
             pooling: config.pooling,
             udp_inbound_refresh: config.udp_inbound_refresh,
             inbound_sessions_max: config.inbound_sessions_max,
             flows_max: config.flows_max,
-            flows_per_subscriber: config.flows_per_subscriber,
-            sessions_per_subscriber: config.sessions_per_subscriber,
-            ports_per_subscriber: config.ports_per_subscriber,
-            quota_blocks: quota_blocks(config)?,
-            new_flows_per_sec: config.new_flows_per_sec,
-            new_flows_burst: config.new_flows_burst,
             new_homes_per_sec: config.new_homes_per_sec,
             quarantine_sec: config.quarantine_sec,
             timeouts: config.timeouts,
+            allowances: GroupAllowances::new(|group| GroupAllowance {
+                home: config.allowance(group),
+                quota_blocks: quotas[usize::from(group)],
+            }),
         })
     }
 
@@ -105,11 +99,9 @@ impl LiveNatSettings {
             left.push(NeedsRestart::FlowsMax { built_for: start.flows_max });
             self.flows_max = start.flows_max;
         }
-        if self.quota_blocks > start.quota_blocks {
-            let built_for = start.ports_per_subscriber;
+        if self.allowances.limit_quotas(&start.allowances) {
+            let built_for = start.allowances.ports_max();
             left.push(NeedsRestart::PortsPerSubscriber { built_for });
-            self.quota_blocks = start.quota_blocks;
-            self.ports_per_subscriber = built_for;
         }
         let is_counted = start.filtering == Filtering::AddressDependent;
         if self.filtering == Filtering::AddressDependent && !is_counted {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use weir_flow::{Cursor, Hash, HashKey, Index, RecordId, Slabs};
+use weir_rules::GROUPS;
 
 use crate::config::{Filtering, NatConfig};
 use crate::config_check::NatError;
@@ -11,6 +12,7 @@ use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::fast_path::{inbound_word, outbound_words};
 use crate::live::LiveNatSettings;
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
+use crate::logs::rule_log::RuleLog;
 use crate::logs::session_log::{SessionEvents, SessionLog};
 use crate::ports::address_ranges::{AddressRanges, home_addresses, public_addresses};
 use crate::ports::out_of_service::PrefixOutOfService;
@@ -20,6 +22,7 @@ use crate::ports::shard_capacity::{
     blocks_usable, quota_blocks as quota_blocks_of, shard_capacity,
 };
 use crate::ports::static_mappings::StaticMappings;
+use crate::rematch::Rematch;
 use crate::replication::commit::Commits;
 use crate::replication::journal::Journal;
 use crate::replication::lane::{Lanes, slab_of};
@@ -61,6 +64,7 @@ pub(crate) struct NatTotals {
     pub(crate) flow_creates: u64,
     pub(crate) flow_expired: u64,
     pub(crate) flow_superseded: u64,
+    pub(crate) flow_rematched: u64,
     pub(crate) changes_applied: u64,
     pub(crate) changes_old: u64,
     pub(crate) changes_ours: u64,
@@ -74,6 +78,8 @@ pub(crate) struct NatTotals {
 pub struct Nat {
     pub(crate) policy: Policy,
     pub(crate) rules: Box<ActiveRules>,
+    pub(crate) rematch: Rematch,
+    pub(crate) rule_log: RuleLog,
     pub(crate) shards: ShardTable,
     pub(crate) homes: AddressRanges,
     pub(crate) public: AddressRanges,
@@ -154,6 +160,8 @@ impl Nat {
                 has_static: false,
             },
             rules: Box::new(ActiveRules::none()),
+            rematch: Rematch::default(),
+            rule_log: RuleLog::new(),
             shards: ShardTable::new(&config),
             homes: home_addresses(&config.subscribers),
             public: public_addresses(&config.shards),
@@ -166,7 +174,7 @@ impl Nat {
             mappings: Slabs::new(slots.mappings, slots.slabs)?,
             sessions: Slabs::new(slots.sessions, slots.session_slabs)?,
             ports: PortBlocks::new(&config)?,
-            subscribers: Subscribers::new(&config, live.quota_blocks)?,
+            subscribers: Subscribers::new(&config, live.allowances.quota_blocks_max())?,
             owners: AddressOwners::new(&config)?,
             random: Random::new([seed[2], seed[3]]),
             events: BlockEvents::new(
@@ -343,21 +351,25 @@ impl std::fmt::Debug for Nat {
     }
 }
 
-/// Returns the blocks in a quota; 0 without translation. No list is longer than the blocks of the
-/// largest shard.
-pub(crate) fn quota_blocks(config: &NatConfig) -> Result<u32, NatError> {
+/// Returns the blocks in the quota of a home, by group; 0 without translation. No list is longer
+/// than the blocks of the largest shard.
+pub(crate) fn quota_blocks(config: &NatConfig) -> Result<[u32; GROUPS as usize], NatError> {
     if !config.enabled {
-        return Ok(0);
+        return Ok([0; GROUPS as usize]);
     }
     let of_given =
         config.shards.iter().map(|shard| shard_capacity(shard, config).blocks_total).max();
     // A shard that is added later may be as large as the room.
     let of_later = u64::from(config.room.public_addresses) * u64::from(blocks_usable(config));
     let blocks_max = of_given.unwrap_or(0).max(of_later);
-    let quota = quota_blocks_of(config).min(u32::try_from(blocks_max).unwrap_or(u32::MAX));
+    let blocks_max = u32::try_from(blocks_max).unwrap_or(u32::MAX);
+    let quotas: [u32; GROUPS as usize] = std::array::from_fn(|group| {
+        quota_blocks_of(config, config.allowance(group as u8).ports).min(blocks_max)
+    });
+    let quota = quotas.iter().copied().max().unwrap_or(0);
     let subscribers = config.subscribers_max();
     if u64::from(quota) * u64::from(config.lists_per_home()) * subscribers > BLOCK_LISTS_MAX {
         return Err(NatError::QuotaTimesSubscribers { quota, subscribers });
     }
-    Ok(quota)
+    Ok(quotas)
 }

@@ -131,7 +131,7 @@ impl Nat {
         let Some(home) = self.subscribers.try_get_mut(subscriber) else { return false };
         let is_ready = home.is_live()
             && home.is(&flow.home(), by_key)
-            && home.flows < self.policy.live.flows_per_subscriber
+            && home.flows < self.policy.live.allowances.of(home.group).home.flows
             && home.tokens > 0
             && home.refilled == now;
         if !is_ready {

@@ -92,7 +92,7 @@ impl Nat {
         let (flow, mut opening) = (NewFlow::from(packet), Opening::NONE);
         self.prepare_mapping(&flow, now, &mut opening)?;
         let public = self.open_mapping(hash, &flow, &opening, now)?;
-        self.rules.count(rule);
+        self.count_rule(rule, &flow);
         Ok(public)
     }
 
@@ -115,7 +115,7 @@ impl Nat {
         let remote =
             Remote::opened(packet.remote, packet.protocol, SentBy::Inside, packet.tcp_flags, now);
         self.open_session(id, remote, now)?;
-        self.rules.count(rule);
+        self.count_rule(rule, &NewFlow::from(packet));
         Ok(())
     }
 
@@ -135,12 +135,14 @@ impl Nat {
             return Err(Refusal::TableFull);
         }
         self.check_share(subscriber)?;
+        let home = self.subscribers.get(subscriber);
+        let sessions = self.allowance_of(home).home.sessions;
         let most = match opener {
-            SentBy::Inside => self.policy.live.sessions_per_subscriber,
+            SentBy::Inside => sessions,
             // Sessions that remotes open leave the home its half.
-            SentBy::Remote => self.policy.live.sessions_per_subscriber / 2,
+            SentBy::Remote => sessions / 2,
         };
-        if self.subscribers.get(subscriber).sessions >= most {
+        if home.sessions >= most {
             return Err(Refusal::SessionsPerSubscriber);
         }
         Ok(())
@@ -150,7 +152,8 @@ impl Nat {
     /// mapping and per subscriber."
     #[inline]
     pub(crate) fn check_share(&self, subscriber: u32) -> Result<(), Refusal> {
-        if self.subscribers.get(subscriber).flows >= self.policy.live.flows_per_subscriber {
+        let home = self.subscribers.get(subscriber);
+        if home.flows >= self.allowance_of(home).home.flows {
             return Err(Refusal::FlowsPerSubscriber);
         }
         Ok(())
@@ -172,6 +175,7 @@ impl Nat {
         if self.subscribers.get(subscriber).is_displaced() {
             self.admit_displaced(subscriber, now)?;
         }
+        self.note_group(subscriber);
         let tokens = self.tokens_at(self.subscribers.get(subscriber), now);
         let home = self.subscribers.get_mut(subscriber);
         home.tokens = tokens;
@@ -182,8 +186,8 @@ impl Nat {
     /// Returns the tokens of a home, filled up for this moment.
     #[inline]
     pub(crate) fn tokens_at(&self, home: &Subscriber, now: Tick) -> u16 {
-        let (per_sec, burst) =
-            (self.policy.live.new_flows_per_sec, self.policy.live.new_flows_burst);
+        let allowance = &self.allowance_of(home).home;
+        let (per_sec, burst) = (allowance.new_flows_per_sec, allowance.new_flows_burst);
         let earned = per_sec.saturating_mul(now.since(home.refilled));
         let tokens = u32::from(home.tokens).saturating_add(earned).min(burst.into());
         if per_sec == u32::MAX { burst } else { tokens as u16 }

@@ -7,8 +7,9 @@
 //!                     to a static mapping without a record: ask_static
 //! ```
 //!
-//! Packets of live sessions, ICMP errors and later fragments are not asked about. Without rules
-//! the price is one test.
+//! Packets of live sessions, ICMP errors and later fragments are not asked about. Live flows are
+//! asked about once after a change, where a rule says so (`rematch.rs`). Without rules the price is
+//! one test.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use weir_rules::{
 };
 
 use crate::admin::facet::{Admin, AdminMut};
-use crate::endpoint::{Endpoint, Protocol};
+use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::logs::rule_log::LoggedFlow;
 use crate::nat::Nat;
 use crate::packet::{NewFlow, Outbound, Refusal};
 use crate::ports::static_mappings::StaticHolder;
@@ -30,8 +32,8 @@ pub const ASKED_MAX: usize = TOGETHER;
 #[derive(Debug)]
 pub struct ActiveRules {
     pub set: Arc<RuleSet>,
-    /// By rule number: flows that began, packets that were let in without state, and packets that
-    /// were refused.
+    /// By rule number: flows that began, packets that were let in without state, packets that were
+    /// refused, and live flows that were ended.
     pub hits: Box<[u64]>,
 }
 
@@ -73,10 +75,14 @@ impl Admin<'_> {
 
 impl AdminMut<'_> {
     /// Replaces the rules and returns the former ones with their counts, for the caller to free:
-    /// allocates and frees nothing. Live flows stay as they are.
+    /// allocates and frees nothing. Live flows stay as they are, but for those that a rule with
+    /// rematch refuses: [`Nat::expire`] ends them, a piece in each call.
     #[must_use]
     pub fn swap_rules(&mut self, rules: Box<ActiveRules>) -> Box<ActiveRules> {
-        std::mem::replace(&mut self.nat.rules, rules)
+        let former = std::mem::replace(&mut self.nat.rules, rules);
+        self.nat.begin_rematch();
+        self.nat.rule_log.clear();
+        former
     }
 }
 
@@ -87,6 +93,12 @@ impl Nat {
         !self.rules.set.is_empty()
     }
 
+    /// Returns the group of a home; 0 if it is in none.
+    #[inline]
+    pub fn group_of(&self, home: &Home) -> u8 {
+        self.rules.set.group_of(home.outer)
+    }
+
     /// Finds the number of the rule that decides on each of several first packets from homes, at
     /// most [`ASKED_MAX`], into as many places. It is [`NO_RULE`] where none fits.
     #[inline(never)]
@@ -95,9 +107,7 @@ impl Nat {
         let mut questions = [NO_QUESTION; ASKED_MAX];
         let questions = &mut questions[..found.len()];
         for (question, flow) in questions.iter_mut().zip(flows) {
-            let (subscriber, inside) = (flow.key.home().outer, flow.key.inside());
-            let asked = (flow.protocol, subscriber, inside, flow.key.remote());
-            *question = question_about(set, FlowOrigin::Home, asked);
+            *question = question_about(set, FlowOrigin::Home, asked_about(flow));
         }
         set.find_all(questions, found);
     }
@@ -111,14 +121,39 @@ impl Nat {
     pub fn check_rule(&mut self, rule: u32, flow: &NewFlow) -> Result<(), Refusal> {
         match self.rules.set.deciding(rule) {
             None | Some(DecidingRule { action: RuleAction::Accept, .. }) => Ok(()),
-            Some(refusing) => Err(self.refuse_outbound(refusing, flow.key.home().outer)),
+            Some(refusing) => Err(self.refuse_outbound(refusing, asked_about(flow))),
         }
     }
 
     /// Counts a flow that began, and that [`check_rule`](Self::check_rule) has let begin.
     #[inline(always)]
-    pub fn count_rule(&mut self, rule: u32) {
+    pub fn count_rule(&mut self, rule: u32, flow: &NewFlow) {
         self.rules.count(rule);
+        if self.rules.set.has_log() {
+            self.log_flow(logged(rule, FlowOrigin::Home, asked_about(flow)));
+        }
+    }
+
+    /// Counts what a rule has let begin, or pass without state.
+    #[inline]
+    pub(crate) fn count_accepted(&mut self, rule: u32, origin: FlowOrigin, asked: Asked) {
+        self.rules.count(rule);
+        if self.rules.set.has_log() {
+            self.log_flow(logged(rule, origin, asked));
+        }
+    }
+
+    /// Counts what a rule refuses.
+    pub(crate) fn count_refused(
+        &mut self,
+        refusing: DecidingRule,
+        origin: FlowOrigin,
+        asked: Asked,
+    ) -> Refusal {
+        if self.rules.set.has_log() {
+            self.log_flow(logged(refusing.rule, origin, asked));
+        }
+        self.rules.refuse(refusing)
     }
 
     /// Asks about a packet from a home that begins a flow. Returns the rule that accepts it, to be
@@ -139,15 +174,16 @@ impl Nat {
         match set.find(&question_about(set, FlowOrigin::Home, asked)) {
             None => Ok(NO_RULE),
             Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
-            Some(refusing) => Err(self.refuse_outbound(refusing, home.outer)),
+            Some(refusing) => Err(self.refuse_outbound(refusing, asked)),
         }
     }
 
     /// A source that is no subscriber may be forged: it counts for no rule and gets no answer.
     #[inline(never)]
-    fn refuse_outbound(&mut self, refusing: DecidingRule, subscriber: u32) -> Refusal {
+    fn refuse_outbound(&mut self, refusing: DecidingRule, asked: Asked) -> Refusal {
+        let (_, subscriber, ..) = asked;
         match self.homes.contains(subscriber) {
-            true => self.rules.refuse(refusing),
+            true => self.count_refused(refusing, FlowOrigin::Home, asked),
             false => Refusal::NotSubscriber,
         }
     }
@@ -161,14 +197,16 @@ impl Nat {
 
     #[inline(never)]
     fn find_rule_to(&self, id: RecordId, remote: Endpoint) -> Option<DecidingRule> {
-        let mapping = self.mappings.get(id);
-        self.find_rule_inbound((mapping.protocol, mapping.outer, mapping.inside(), remote))
+        self.find_rule_inbound(self.asked_to(id, remote))
     }
 
-    fn find_rule_inbound(
-        &self,
-        asked: (Protocol, u32, Endpoint, Endpoint),
-    ) -> Option<DecidingRule> {
+    /// Returns what the rules are asked about a remote and a mapping.
+    pub(crate) fn asked_to(&self, id: RecordId, remote: Endpoint) -> Asked {
+        let mapping = self.mappings.get(id);
+        (mapping.protocol, mapping.outer, mapping.inside(), remote)
+    }
+
+    fn find_rule_inbound(&self, asked: Asked) -> Option<DecidingRule> {
         let set = &*self.rules.set;
         set.find(&question_about(set, FlowOrigin::Internet, asked))
     }
@@ -188,7 +226,7 @@ impl Nat {
         match self.find_rule_inbound(asked) {
             None => Ok(NO_RULE),
             Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
-            Some(refusing) => Err(self.rules.refuse(refusing)),
+            Some(refusing) => Err(self.count_refused(refusing, FlowOrigin::Internet, asked)),
         }
     }
 
@@ -197,6 +235,19 @@ impl Nat {
         let deciding = self.find_inbound_rule(id, remote);
         deciding.is_some_and(|deciding| deciding.action == RuleAction::Accept)
     }
+}
+
+/// What the rules are asked about: the protocol, the subscriber, its inside endpoint, the remote.
+pub(crate) type Asked = (Protocol, u32, Endpoint, Endpoint);
+
+#[inline(always)]
+fn asked_about(flow: &NewFlow) -> Asked {
+    (flow.protocol, flow.key.home().outer, flow.key.inside(), flow.key.remote())
+}
+
+pub(crate) fn logged(rule: u32, origin: FlowOrigin, asked: Asked) -> LoggedFlow {
+    let (protocol, subscriber, inside, remote) = asked;
+    LoggedFlow { rule, origin, protocol, subscriber, inside, remote }
 }
 
 /// What a place for a question holds before there is one.
@@ -215,7 +266,7 @@ const NO_QUESTION: Question<u32> = Question {
 pub(crate) fn question_about(
     set: &RuleSet,
     origin: FlowOrigin,
-    (protocol, subscriber, inside, remote): (Protocol, u32, Endpoint, Endpoint),
+    (protocol, subscriber, inside, remote): Asked,
 ) -> Question<u32> {
     // The port of an ICMP endpoint is the query's identifier, which is no port to a rule.
     let ports = if protocol == Protocol::Icmp { 0 } else { u16::MAX };

@@ -83,7 +83,8 @@ impl TableBytes {
     /// nothing.
     pub fn of(config: &NatConfig) -> Self {
         let slots = SlotCounts::new(config);
-        let quota_blocks = quota_blocks(config).unwrap_or(0);
+        let quotas = quota_blocks(config).unwrap_or_default();
+        let quota_blocks = quotas.iter().copied().max().unwrap_or(0);
         Self {
             mappings: Slabs::<Mapping>::bytes_for(slots.mappings, slots.slabs),
             mapping_records: Slabs::<Mapping>::record_bytes_for(slots.mappings, slots.slabs),

@@ -161,3 +161,107 @@ fn settings_that_cannot_work_are_refused_with_their_key() {
     let text = LiveNatSettings::of(&wrong).unwrap_err().to_string();
     assert!(text.contains("`new_flows_per_sec` is 0"), "{text}");
 }
+
+/// Puts the homes of 10.200.0.0/31, homes 0 and 1, into group 3.
+fn group_two_homes(world: &mut World) {
+    let groups = vec![(weir_rules::Prefix::new(address("10.200.0.0"), 31), 3)];
+    let set = weir_rules::RuleSet::new(&[], Vec::new(), groups).unwrap();
+    let rules = Box::new(ActiveRules::new(std::sync::Arc::new(set)));
+    drop(world.nat.admin_mut().swap_rules(rules));
+}
+
+/// Returns a configuration in which a home of group 3 may have this.
+fn with_group(change: impl FnOnce(&mut HomeAllowance)) -> NatConfig {
+    let all = config();
+    let mut allowance = HomeAllowance {
+        ports: all.ports_per_subscriber,
+        flows: all.flows_per_subscriber,
+        sessions: all.sessions_per_subscriber,
+        new_flows_per_sec: all.new_flows_per_sec,
+        new_flows_burst: all.new_flows_burst,
+    };
+    change(&mut allowance);
+    NatConfig { group_allowances: [(3, allowance)].into(), ..all }
+}
+
+#[test]
+fn home_of_a_group_has_the_limits_of_its_group() {
+    let begin = |world: &mut World, of: u32| {
+        (0..3000).filter(|&n| world.udp_out(home(of), inside(n), server(0)).is_ok()).count()
+    };
+    let spray = |world: &mut World, of: u32| {
+        (1..3000).filter(|&n| world.udp_out(home(of), inside(0), server(n)).is_ok()).count()
+    };
+    type Limit = fn(&mut HomeAllowance);
+    let cases: [(Limit, usize, usize, Refusal); 4] = [
+        (|it| it.ports = 256, 256, 2999, Refusal::PortsExhausted),
+        (|it| it.flows = 100, 100, 0, Refusal::FlowsPerSubscriber),
+        (|it| it.sessions = 50, 2048, 50, Refusal::PortsExhausted),
+        (|it| (it.new_flows_per_sec, it.new_flows_burst) = (1, 70), 70, 0, Refusal::NewFlows),
+    ];
+    for (limit, mappings, sessions, refusal) in cases {
+        let mut world = World::new(with_group(limit));
+        group_two_homes(&mut world);
+        assert_eq!((begin(&mut world, 1), spray(&mut world, 1)), (mappings, sessions));
+        assert_eq!(world.udp_out(home(1), inside(5000), server(0)), Err(refusal));
+        assert_eq!((begin(&mut world, 2), spray(&mut world, 2)), (2048, 2999), "another home");
+    }
+}
+
+#[test]
+fn home_that_changes_its_group_has_the_new_limits_from_the_next_second_on() {
+    let start = with_group(|it| (it.flows, it.new_flows_burst) = (10, 5));
+    let mut world = World::new(start.clone());
+    let begin = |world: &mut World, from: u16| {
+        (from..from + 100).filter(|&n| world.udp_out(home(1), inside(n), server(0)).is_ok()).count()
+    };
+    assert_eq!(begin(&mut world, 0), 100);
+    group_two_homes(&mut world);
+    world.wait(1);
+    assert_eq!(begin(&mut world, 100), 0, "it has more flows than its group may");
+    drop(
+        world.nat.admin_mut().swap_rules(Box::new(ActiveRules::new(std::sync::Arc::new(
+            weir_rules::RuleSet::empty(),
+        )))),
+    );
+    world.wait(1);
+    assert_eq!(begin(&mut world, 200), 100);
+}
+
+#[test]
+fn quota_of_a_group_is_raised_up_to_the_largest_of_the_start() {
+    let start = NatConfig { flows_max: 40_000, ..with_group(|it| it.ports = 4096) };
+    let mut world = World::new(start.clone());
+    group_two_homes(&mut world);
+    let begin = |world: &mut World, of: u32| {
+        (0..9000).filter(|&n| world.udp_out(home(of), inside(n), server(0)).is_ok()).count()
+    };
+    assert_eq!([begin(&mut world, 1), begin(&mut world, 2)], [4096, 2048]);
+    let all = NatConfig { ports_per_subscriber: 4096, ..start.clone() };
+    assert_eq!(change(&mut world, &start, &all), []);
+    assert_eq!(begin(&mut world, 3), 4096);
+    let left = change(&mut world, &start, &with_group(|it| it.ports = 8192));
+    assert_eq!(left, [NeedsRestart::PortsPerSubscriber { built_for: 4096 }]);
+}
+
+#[test]
+fn refusals_are_counted_for_each_home_while_it_holds_state() {
+    let start = with_group(|it| it.flows = 2);
+    let mut world = World::new(start);
+    group_two_homes(&mut world);
+    for n in 0..5 {
+        if let Err(refusal) = world.udp_out(home(1), inside(n), server(0)) {
+            world.nat.log_refused(refusal, &home(1), Protocol::Udp);
+        }
+        world.udp_out(home(2), inside(n), server(0)).unwrap();
+    }
+    let refused = |world: &World, of: u32| -> Vec<u32> {
+        let views = world.nat.admin().subscriber(home(of).outer);
+        views.iter().map(|view| view.refused_total).collect()
+    };
+    assert_eq!((refused(&world, 1), refused(&world, 2)), (vec![3], vec![0]));
+    world.wait_and_collect(1000);
+    world.wait_and_collect(1000);
+    world.udp_out(home(1), inside(0), server(0)).unwrap();
+    assert_eq!(refused(&world, 1), [0]);
+}

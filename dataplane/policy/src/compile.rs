@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_config::{ActionSetting, LoadedSet, PolicySettings};
+use weir_config::{ActionSetting, LoadedSet, PolicySettings, RuleSettings};
 use weir_rules::{DecidingRule, Prefix, Question, RuleAction, RuleFilter, RuleSet};
 
 use crate::error::PolicyError;
@@ -51,8 +51,14 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
             nets.into_iter().map(move |net| (expand::prefix(net), number))
         })
         .collect();
+    let numbers_of = |is_wanted: fn(&RuleSettings) -> bool| -> Vec<u32> {
+        let numbered = (0..).zip(&policy.rules);
+        numbered.filter(|(_, rule)| is_wanted(rule)).map(|(number, _)| number).collect()
+    };
     let rules = RuleSet::new(&filters, actions.clone(), groups.clone())
-        .map_err(|error| PolicyError::candidates(policy, &error))?;
+        .map_err(|error| PolicyError::candidates(policy, &error))?
+        .with_rematch(numbers_of(|rule| rule.rematch))
+        .with_log(numbers_of(|rule| rule.log));
     Ok(CompiledPolicy {
         rules: Arc::new(rules),
         names: policy.rules.iter().map(|rule| rule.name.clone()).collect(),

@@ -36,6 +36,10 @@ pub struct RuleSet {
     classifier: Classifier<u32>,
     /// By rule number.
     actions: Box<[RuleAction]>,
+    /// Numbers of the rules that are asked about live flows too, in order.
+    rematch: Box<[u32]>,
+    /// Numbers of the rules whose decisions are logged, in order.
+    log: Box<[u32]>,
     groups: PrefixTrie,
 }
 
@@ -60,8 +64,45 @@ impl RuleSet {
         Ok(Self {
             classifier: Classifier::new(filters)?,
             actions: actions.into(),
+            rematch: Box::default(),
+            log: Box::default(),
             groups: PrefixTrie::new(groups, 0),
         })
+    }
+
+    /// Returns the set with these rules asked about live flows too, by their numbers in order.
+    #[must_use]
+    pub fn with_rematch(self, rules: Vec<u32>) -> Self {
+        assert!(rules.is_sorted(), "the rules with rematch are in order");
+        Self { rematch: rules.into(), ..self }
+    }
+
+    /// Returns the set with the decisions of these rules logged, by their numbers in order.
+    #[must_use]
+    pub fn with_log(self, rules: Vec<u32>) -> Self {
+        assert!(rules.is_sorted(), "the rules with log are in order");
+        Self { log: rules.into(), ..self }
+    }
+
+    /// Whether the decisions of a rule are logged.
+    #[inline(always)]
+    pub fn has_log(&self) -> bool {
+        !self.log.is_empty()
+    }
+
+    /// Whether the decisions of this rule are logged.
+    pub fn is_logged(&self, rule: u32) -> bool {
+        self.log.binary_search(&rule).is_ok()
+    }
+
+    /// Whether a rule is asked about live flows.
+    pub fn has_rematch(&self) -> bool {
+        !self.rematch.is_empty()
+    }
+
+    /// Whether this rule is asked about live flows.
+    pub fn is_rematch(&self, rule: u32) -> bool {
+        self.rematch.binary_search(&rule).is_ok()
     }
 
     /// Returns the set without rules and groups.
@@ -120,7 +161,8 @@ impl RuleSet {
 
     /// Returns the bytes of memory that the rules take.
     pub fn bytes(&self) -> usize {
-        self.classifier.bytes() + self.groups.bytes() + self.actions.len()
+        let numbers = size_of_val(&*self.rematch) + size_of_val(&*self.log);
+        self.classifier.bytes() + self.groups.bytes() + self.actions.len() + numbers
     }
 }
 
@@ -147,7 +189,10 @@ mod tests {
         assert_eq!(decides(question(0, 0x0b00_0001)), Some((2, RuleAction::Drop)));
         let groups = [0x0a64_0001, 0x0a64_0101, 0x0a65_0001].map(|it| set.group_of(it));
         assert_eq!(groups, [3, 2, 0]);
-        assert_eq!((set.rules(), set.is_empty()), (3, false));
+        assert_eq!((set.rules(), set.is_empty(), set.has_rematch()), (3, false, false));
+        let set = set.with_rematch(vec![1]).with_log(vec![0, 2]);
+        assert_eq!([0, 1, 2].map(|rule| set.is_rematch(rule)), [false, true, false]);
+        assert_eq!([0, 1, 2].map(|rule| set.is_logged(rule)), [true, false, true]);
     }
 
     #[test]

@@ -226,3 +226,54 @@ fn drained_and_quarantined_addresses_leave_homes_served() {
         Ok(())
     });
 }
+
+#[test]
+fn rule_with_rematch_ends_a_live_connection_and_a_group_has_its_own_limits() {
+    const RULES: &str = "[[group]]\nname = \"few\"\nsubscribers = \"10.200.0.1\"\n\
+        limits = { flows = 16 }\n\
+        [[rule]]\nname = \"no-smtp\"\ngroups = \"few\"\nprotocol = \"tcp\"\nremote_port = 25\n\
+        action = \"reject\"\nrematch = true\nlog = true\n";
+    OneNode::test(&Options::default(), |net| {
+        let node = Reloaded::new(net)?;
+        let echo = Echo::udp(&net.internet, at(SERVER, 7000))?;
+        let mail = Echo::tcp(&net.internet, at(SERVER, 25))?;
+        let mut ended = net.homes[0].tcp(0, mail.local())?;
+        let mut other = net.homes[1].tcp(0, mail.local())?;
+        exchange::tcp(&mut ended, b"before")?;
+        node.reload(RULES)?;
+        ensure!(node.hits("no-smtp")? <= 1);
+        let series = "weir_flow_rematched_total{worker=\"0\"} 1";
+        wait_for("the end of the flow", DEADLINE, || {
+            net.weir.metrics().ok()?.contains(series).then_some(())
+        })?;
+        let remote = format!("remote=\"{SERVER}:25\"");
+        wait_for("its line in the log", DEADLINE, || {
+            let log = net.weir.process().log();
+            let line = log.lines().find(|line| line.contains("rule-log"))?;
+            (line.contains("no-smtp") && line.contains(&remote)).then_some(())
+        })?;
+        ended.set_read_timeout(Some(Duration::from_secs(1)))?;
+        ensure!(exchange::tcp(&mut ended, b"nobody hears it").is_err());
+        exchange::tcp(&mut other, b"that of a home in no group goes on")?;
+
+        for home in &net.homes[..2] {
+            for _ in 0..40 {
+                home.udp(0)?.send_to(b"a flow", echo.local())?;
+            }
+        }
+        let held = |home: &str| -> Result<(u64, u64)> {
+            let told = net.weir.cli(&["subscriber", "show", "--json", home])?.success()?.stdout;
+            let told: serde_json::Value = serde_json::from_str(&told)?;
+            let number = |key: &str| told[0][key].as_u64().context("a number");
+            Ok((number("flows")?, number("refused_total")?))
+        };
+        wait_for("all packets", DEADLINE, || {
+            (held("10.200.0.1").ok()? == (16, 24) && held("10.200.0.2").ok()?.0 > 40).then_some(())
+        })?;
+        ensure!(held("10.200.0.2")?.1 == 0);
+        let top = net.weir.cli(&["subscriber", "top", "--by", "refused", "-n", "1"])?.stdout;
+        ensure!(top.contains("10.200.0.1 "), "{top}");
+        ensure!(net.weir.cli(&["rules", "show"])?.stdout.contains("flows 16"));
+        Ok(())
+    });
+}

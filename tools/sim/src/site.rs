@@ -186,7 +186,8 @@ pub(crate) fn engine_config(
 }
 
 /// Returns rules and static mappings for the cluster's file. All of them refuse [`FORBIDDEN`] and
-/// nothing that homes otherwise send; odd ones have a port forward.
+/// nothing that homes otherwise send, so that a rule with rematch ends no flow; odd ones have a
+/// port forward.
 pub(crate) fn policy(number: u64) -> String {
     let dice = &mut Dice::new(number);
     let mut text = String::new();
@@ -201,10 +202,10 @@ pub(crate) fn policy(number: u64) -> String {
             "[[rule]]\nname = \"r{rule}\"\nremote = \"192.0.{third}.0/24\"\naction = \"{action}\""
         );
     }
-    let action = *dice.pick(&["drop", "reject"]);
+    let (action, rematch) = (*dice.pick(&["drop", "reject"]), dice.below(2) == 0);
     let _ = writeln!(
         text,
-        "[[rule]]\nname = \"forbidden\"\nfrom = \"any\"\nremote = \"{FORBIDDEN}\"\naction = \"{action}\""
+        "[[rule]]\nname = \"forbidden\"\nfrom = \"any\"\nremote = \"{FORBIDDEN}\"\naction = \"{action}\"\nrematch = {rematch}"
     );
     text
 }

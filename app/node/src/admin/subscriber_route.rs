@@ -145,6 +145,7 @@ fn subscriber(worker: usize, view: SubscriberView, roles: &RoleNames) -> Subscri
         sessions: view.sessions,
         blocks_held: view.blocks_held,
         new_flows_left: view.new_flows_left,
+        refused_total: view.refused_total,
         limits: limits(view.limits),
         role: roles.of(worker, view.shard.0),
     }

@@ -109,6 +109,7 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 counts.hits.iter_mut().zip(7..).for_each(|(sum, hits)| *sum += hits);
                 reply.send(counts).unwrap();
             }
+            Some(WorkerRequest::RuleLog { page, reply }) => reply.send(page).unwrap(),
             Some(WorkerRequest::SwapLive(swap)) => drop(swap.reply.send(swap.settings)),
             Some(WorkerRequest::Trace { mut point, reply }) => {
                 while point.filter().is_some() {

@@ -54,7 +54,10 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
     let filters = policy.compiled.filters_by_rule();
     for ((number, rule), filters) in (0..).zip(&policy.settings.rules).zip(filters) {
         let keys = keys(rule)?;
-        let action = keys["action"].as_str().unwrap_or_default().to_owned();
+        let mut action = keys["action"].as_str().unwrap_or_default().to_owned();
+        for (is_set, words) in [(rule.rematch, ", ends live flows"), (rule.log, ", logged")] {
+            action.push_str(if is_set { words } else { "" });
+        }
         let line = policy.line(number).map_or_else(|| "-".to_owned(), |line| line.to_string());
         rules.row(vec![line, rule.name.clone(), action, filters.to_string(), conditions(&keys)]);
     }
@@ -70,10 +73,16 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
     }
     if !policy.settings.groups.is_empty() {
         writeln!(out)?;
-        let mut groups = Table::new(&[("group", Align::Left), ("homes", Align::Left)]);
+        let mut groups =
+            Table::new(&[("group", Align::Left), ("homes", Align::Left), ("limits", Align::Left)]);
         for group in &policy.settings.groups {
             let nets: Vec<Value> = group.subscribers.iter().map(|net| json!(net)).collect();
-            groups.row(vec![group.name.clone(), words(&nets)]);
+            let limits: serde_json::Map<String, Value> =
+                serde_json::from_value(serde_json::to_value(group.limits)?)?;
+            let limits: Vec<String> =
+                limits.iter().map(|(key, value)| format!("{key} {value}")).collect();
+            let limits = if limits.is_empty() { "as all".to_owned() } else { limits.join(", ") };
+            groups.row(vec![group.name.clone(), words(&nets), limits]);
         }
         groups.print(out)?;
     }
@@ -91,7 +100,9 @@ fn keys(rule: &RuleSettings) -> anyhow::Result<serde_json::Map<String, Value>> {
 
 /// Returns what a rule fits as words of the file.
 fn conditions(keys: &serde_json::Map<String, Value>) -> String {
-    let conditions = keys.iter().filter(|(key, _)| !["name", "action"].contains(&key.as_str()));
+    let conditions = keys
+        .iter()
+        .filter(|(key, _)| !["name", "action", "log", "rematch"].contains(&key.as_str()));
     let words: Vec<String> = conditions
         .map(|(key, value)| match value {
             Value::Array(list) => format!("{key} {}", words(list)),

@@ -112,6 +112,12 @@ fn print(
             reached.push("new-flows");
         }
     }
+    let new = before.map_or(0, |before| home.refused_total.saturating_sub(before.refused_total));
+    writeln!(
+        out,
+        "refused to it: {} packets that would have begun flows, {new} in a second",
+        home.refused_total
+    )?;
     Ok(reached)
 }
 
@@ -149,6 +155,7 @@ mod tests {
             sessions: 2,
             blocks_held: 1,
             new_flows_left,
+            refused_total: 6,
             limits: SubscriberLimits {
                 blocks: Some(1),
                 flows: Some(5),
@@ -181,7 +188,8 @@ mod tests {
             mappings            2   -           +0\n\
             ports               3   -           +0\n\
             port blocks         1   1           +0\n\
-            new flows: 9 left in this second, 10 come with each\n";
+            new flows: 9 left in this second, 10 come with each\n\
+            refused to it: 6 packets that would have begun flows, 0 in a second\n";
         assert_eq!(text, expected);
         let reached = print(&mut Vec::new(), &home(5, 0), None).unwrap();
         assert_eq!(reached, ["flows-per-subscriber", "new-flows"]);

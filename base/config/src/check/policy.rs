@@ -6,7 +6,9 @@ use ipnet::Ipv4Net;
 
 use crate::check::{overlaps, refuse_repeats};
 use crate::findings::Findings;
-use crate::policy_types::{GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress, RuleSettings};
+use crate::policy_types::{
+    ActionSetting, GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress, RuleSettings,
+};
 use crate::read::address::overlap;
 use crate::types::Access;
 
@@ -30,6 +32,11 @@ pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Fin
         if let Some(sets) = &sets {
             check_sets(&rule.subscribers, &path("subscribers"), sets, findings);
             check_sets(&rule.remote, &path("remote"), sets, findings);
+        }
+        if rule.rematch && rule.action == ActionSetting::Accept && findings.is_good(&path("action"))
+        {
+            let message = "beside action = \"accept\", which ends no flow";
+            findings.error(&path("rematch"), message, "remove it, or write \"drop\" or \"reject\"");
         }
         for name in ["inside_port", "remote_port"] {
             check_ports(rule, &path(name), &path("protocol"), findings);

@@ -33,6 +33,8 @@ pub enum Effect {
     NewFlows,
     /// Flows that have been idle for longer than the new timer end.
     IdleFlows,
+    /// Live flows that a rule with `rematch` refuses end.
+    Rematch,
     /// The flows of static mappings that are removed or changed end.
     EndsStatic,
     /// Flows on the quarantined addresses end.
@@ -53,7 +55,8 @@ pub enum Effect {
 impl Effect {
     /// Whether the change loses live flows.
     pub fn is_stranding(&self) -> bool {
-        !matches!(self, Self::None | Self::NewFlows | Self::IdleFlows)
+        // A rule with `rematch` says itself that it ends flows.
+        !matches!(self, Self::None | Self::NewFlows | Self::IdleFlows | Self::Rematch)
     }
 }
 
@@ -63,6 +66,9 @@ impl fmt::Display for Effect {
             Self::None => f.write_str("flows go on"),
             Self::NewFlows => f.write_str("for new flows"),
             Self::IdleFlows => f.write_str("ends flows that are idle for longer"),
+            Self::Rematch => {
+                f.write_str("for new flows, and ends those that a rule with rematch refuses")
+            }
             Self::EndsStatic => f.write_str("ends flows of mappings that are removed or changed"),
             Self::EndsQuarantined => f.write_str("ends flows on these addresses"),
             Self::StrandsPrefix { shard, prefix } => {

@@ -1,5 +1,5 @@
-//! The changes of sets, groups and rules. None of them meets a live flow: rules are asked when a
-//! flow begins.
+//! The changes of sets, groups and rules. None of them meets a live flow, as rules are asked when a
+//! flow begins, unless a rule has `rematch`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
@@ -20,6 +20,11 @@ pub fn policy_difference(old: &PolicySettings, new: &PolicySettings) -> Vec<Sett
     sets(old, new, &mut changes);
     groups(old, new, &mut changes);
     rules(&old.rules, &new.rules, &mut changes);
+    // Any of them may bring a live flow to such a rule.
+    if new.rules.iter().any(|rule| rule.rematch) {
+        changes.iter_mut().for_each(|change| change.effect = Effect::Rematch);
+    }
+    changes.extend(limits(old, new));
     changes
 }
 
@@ -90,16 +95,33 @@ fn groups(old: &PolicySettings, new: &PolicySettings, changes: &mut Vec<SettingC
         changes.push(change("group", &group.name, "removed".to_owned()));
     }
     for group in &new.groups {
-        let what = match old.groups.iter().find(|before| before.name == group.name) {
-            None => format!("added with {} prefixes", group.subscribers.len()),
-            Some(before) if before != group => {
-                let of = |nets: &[ipnet::Ipv4Net]| nets.iter().map(ToString::to_string).collect();
-                list_change(&of(&before.subscribers), &of(&group.subscribers))
-            }
-            Some(_) => continue,
+        let Some(before) = old.groups.iter().find(|before| before.name == group.name) else {
+            let what = format!("added with {} prefixes", group.subscribers.len());
+            changes.push(change("group", &group.name, what));
+            continue;
         };
-        changes.push(change("group", &group.name, what));
+        if before.subscribers != group.subscribers {
+            let of = |nets: &[ipnet::Ipv4Net]| nets.iter().map(ToString::to_string).collect();
+            let what = list_change(&of(&before.subscribers), &of(&group.subscribers));
+            changes.push(change("group", &group.name, what));
+        }
     }
+}
+
+/// Returns the changes of the limits of groups that were there before.
+fn limits(old: &PolicySettings, new: &PolicySettings) -> Vec<SettingChange> {
+    let mut changes = Vec::new();
+    for group in &new.groups {
+        let Some(before) = old.groups.iter().find(|it| it.name == group.name) else { continue };
+        let (old, new) = (object(&before.limits), object(&group.limits));
+        let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        for name in names.into_iter().filter(|name| old.get(*name) != new.get(*name)) {
+            let [old, new] = [&old, &new]
+                .map(|limits| limits.get(name).map_or_else(|| "as all homes".to_owned(), words));
+            changes.push(change("group", &group.name, format!("limits.{name} {old} -> {new}")));
+        }
+    }
+    changes
 }
 
 fn list_change(old: &BTreeSet<String>, new: &BTreeSet<String>) -> String {
@@ -172,6 +194,7 @@ fn text(value: &Value) -> String {
 fn value(name: &str, value: Option<&Value>) -> String {
     match (name, value) {
         ("from", None) => "\"home\"".to_owned(),
+        ("log" | "rematch", None) => "false".to_owned(),
         (_, None) => "all".to_owned(),
         (_, Some(Value::Array(list))) if list.len() > NAMED_MAX => {
             format!("a list of {}", list.len())

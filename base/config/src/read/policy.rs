@@ -7,8 +7,8 @@ use toml::de::DeValue;
 
 use crate::findings::Findings;
 use crate::policy_types::{
-    ActionSetting, GroupSettings, OriginSetting, PolicySettings, PortSpan, ProtocolSetting,
-    RuleAddress, RuleSettings, SetSettings, SetSource,
+    ActionSetting, GroupLimitSettings, GroupSettings, OriginSetting, PolicySettings, PortSpan,
+    ProtocolSetting, RuleAddress, RuleSettings, SetSettings, SetSource,
 };
 use crate::read::node::is_printable;
 use crate::section::{KeyedValue, Section, integer};
@@ -61,6 +61,20 @@ fn group(section: &Section<'_>, findings: &mut Findings<'_>) -> GroupSettings {
     GroupSettings {
         name: name(section, findings),
         subscribers: list(section, "subscribers", findings, home),
+        limits: group_limits(&section.section("limits", "group-limits", findings), findings),
+    }
+}
+
+fn group_limits(section: &Section<'_>, findings: &mut Findings<'_>) -> GroupLimitSettings {
+    GroupLimitSettings {
+        ports_per_subscriber: section.optional_integer("ports_per_subscriber", findings),
+        flows: section.optional_integer("flows", findings),
+        sessions: section.optional_integer("sessions", findings),
+        new_flows_per_sec: section.optional_integer("new_flows_per_sec", findings),
+        new_flows_burst: section.optional_integer("new_flows_burst", findings),
+        fragments_percent: section.optional_integer("fragments_percent", findings),
+        icmp_errors_per_sec: section.optional_integer("icmp_errors_per_sec", findings),
+        slow_path_packets_per_sec: section.optional_integer("slow_path_packets_per_sec", findings),
     }
 }
 
@@ -89,6 +103,8 @@ fn rule(section: &Section<'_>, findings: &mut Findings<'_>) -> RuleSettings {
             "reject" => ActionSetting::Reject,
             _ => ActionSetting::Accept,
         },
+        log: section.boolean("log", findings),
+        rematch: section.boolean("rematch", findings),
     }
 }
 

@@ -14,6 +14,7 @@ mod no_panic;
 mod node_difference;
 mod nodes_together;
 mod policy;
+mod policy_limits;
 mod public;
 mod reference;
 mod relative_paths;

@@ -16,6 +16,8 @@ pub struct Gauges {
     pub flow_expired_total: u64,
     /// Flows that were ended because their inside endpoint had a duplicate mapping that was in use.
     pub flow_superseded_total: u64,
+    /// Live flows that a rule with rematch has ended.
+    pub flow_rematched_total: u64,
     pub subscribers: u32,
     /// Ports that rest before they are given again.
     pub quarantined: u32,
@@ -97,6 +99,7 @@ impl Admin<'_> {
             flow_creates_total: nat.totals.flow_creates,
             flow_expired_total: nat.totals.flow_expired,
             flow_superseded_total: nat.totals.flow_superseded,
+            flow_rematched_total: nat.totals.flow_rematched,
             subscribers: nat.subscribers.len() as u32,
             quarantined: nat.quarantined,
             homes_displaced_total: nat.subscribers.displaced_total,

@@ -12,6 +12,7 @@ use crate::admin::session_view::{
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::ports::port_block::BlockId;
 use crate::sessions::mapping::{Mapping, Remote};
+use crate::subscribers::allowance::GroupAllowance;
 
 /// Slots looked at in one slab before the budget is asked again.
 const PAGE_STEP: usize = 64;
@@ -242,6 +243,9 @@ impl Admin<'_> {
 
     fn home_view(self, slot: u32) -> SubscriberView {
         let home = self.nat.subscribers.get(slot);
+        let group = self.nat.rules.set.group_of(home.outer);
+        let &GroupAllowance { home: allowance, quota_blocks } =
+            self.nat.policy.live.allowances.of(group);
         SubscriberView {
             shard: self.nat.shards.id(home.shard),
             outer: home.outer,
@@ -258,15 +262,12 @@ impl Admin<'_> {
             sessions: home.sessions,
             blocks_held: home.blocks,
             new_flows_left: self.nat.tokens_at(home, self.nat.now).into(),
+            refused_total: self.nat.subscribers.refused_total(slot),
             limits: HomeLimits {
-                blocks: if self.nat.policy.enabled {
-                    self.nat.subscribers.quota_blocks()
-                } else {
-                    u32::MAX
-                },
-                flows: self.nat.policy.live.flows_per_subscriber,
-                sessions: self.nat.policy.live.sessions_per_subscriber,
-                new_flows_per_sec: self.nat.policy.live.new_flows_per_sec,
+                blocks: if self.nat.policy.enabled { quota_blocks } else { u32::MAX },
+                flows: allowance.flows,
+                sessions: allowance.sessions,
+                new_flows_per_sec: allowance.new_flows_per_sec,
             },
         }
     }

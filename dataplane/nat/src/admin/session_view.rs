@@ -113,6 +113,9 @@ pub struct SubscriberView {
     pub blocks_held: u32,
     /// Flows that it may still begin in this second.
     pub new_flows_left: u32,
+    /// Packets that would have begun flows, and were refused for want of room: the home, or all
+    /// homes together, had reached a limit.
+    pub refused_total: u32,
     pub limits: HomeLimits,
 }
 

@@ -3,4 +3,5 @@
 
 pub(crate) mod block_event;
 mod block_listing;
+pub(crate) mod rule_log;
 pub(crate) mod session_log;

@@ -167,20 +167,21 @@ impl Nat {
         }
     }
 
-    /// Logs that a home was refused a mapping or session, if it was for lack of ports, sessions or
-    /// addresses.
+    /// Counts that a home was refused a mapping or session, and logs it if that was for lack of
+    /// ports, sessions or addresses.
     pub fn log_refused(&mut self, refusal: Refusal, home: &Home, protocol: Protocol) {
+        let slot = self.subscribers.find(home);
+        if let Some(slot) = slot {
+            self.subscribers.count_refused(slot);
+        }
         if self.session_events.refusals.len() == REFUSALS_MAX {
             return;
         }
+        let allowance = || self.policy.live.allowances.of(self.rules.set.group_of(home.outer)).home;
         let why = match refusal {
-            Refusal::FlowsPerSubscriber => {
-                HomeLimit::Sessions { limit: self.policy.live.flows_per_subscriber }
-            }
-            Refusal::SessionsPerSubscriber => {
-                HomeLimit::Sessions { limit: self.policy.live.sessions_per_subscriber }
-            }
-            Refusal::PortsExhausted => self.ports_missing(home),
+            Refusal::FlowsPerSubscriber => HomeLimit::Sessions { limit: allowance().flows },
+            Refusal::SessionsPerSubscriber => HomeLimit::Sessions { limit: allowance().sessions },
+            Refusal::PortsExhausted => self.ports_missing(slot, allowance().ports),
             _ => return,
         };
         let refused = HomeRefused {
@@ -192,11 +193,11 @@ impl Nat {
         self.session_events.refusals.push_back(refused);
     }
 
-    /// Returns which ports a home lacks.
-    fn ports_missing(&self, home: &Home) -> HomeLimit {
-        let Some(slot) = self.subscribers.find(home) else { return HomeLimit::Addresses };
+    /// Returns which ports a home lacks, whose slot this is if it is a subscriber.
+    fn ports_missing(&self, slot: Option<u32>, quota: u32) -> HomeLimit {
+        let Some(slot) = slot else { return HomeLimit::Addresses };
         match self.has_all_its_blocks(slot) {
-            true => HomeLimit::Ports { limit: self.policy.live.ports_per_subscriber },
+            true => HomeLimit::Ports { limit: quota },
             false => HomeLimit::AddressPorts {
                 public_address: self
                     .ports

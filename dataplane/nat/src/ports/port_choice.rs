@@ -33,6 +33,7 @@ impl Nat {
         now: Tick,
     ) -> Result<u32, Refusal> {
         if let Some(slot) = self.subscribers.find(home) {
+            self.note_group(slot);
             return Ok(slot);
         }
         // Whatever the tunnel says, a spoofed outer source must not take a port block.
@@ -46,7 +47,7 @@ impl Nat {
         } else {
             crate::subscribers::subscriber::NO_ADDRESS
         };
-        self.subscribers.create(home, paired_address, now)
+        self.subscribers.create(home, self.home_start(home, paired_address), now)
     }
 
     /// Returns a block of the subscriber for the next port of a protocol, read from the home's list
@@ -188,7 +189,7 @@ impl Nat {
                 blocks.iter().filter(is_ours).count() as u32
             }
         };
-        self.subscribers.is_at_quota(ours) || self.subscribers.is_list_full(subscriber)
+        ours >= self.allowance_of(home).quota_blocks || self.subscribers.is_list_full(subscriber)
     }
 
     /// Gives a port back; its block goes with its last port.

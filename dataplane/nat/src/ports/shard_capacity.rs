@@ -22,10 +22,10 @@ pub(crate) fn blocks_usable(config: &NatConfig) -> u32 {
         - u32::from(config.port_min) / u32::from(config.port_block)
 }
 
-/// Returns the blocks that a home may open: `ports_per_subscriber` rounded up to blocks. With hard
-/// pooling that is a whole address at most.
-pub(crate) fn quota_blocks(config: &NatConfig) -> u32 {
-    let quota = config.ports_per_subscriber.div_ceil(u32::from(config.port_block));
+/// Returns the blocks that a home with a quota of so many ports may open: the quota rounded up to
+/// blocks. With hard pooling that is a whole address at most.
+pub(crate) fn quota_blocks(config: &NatConfig, ports: u32) -> u32 {
+    let quota = ports.div_ceil(u32::from(config.port_block));
     match config.pooling {
         Pooling::Hard => quota.min(blocks_usable(config)),
         Pooling::Soft => quota,
@@ -49,7 +49,7 @@ pub fn shard_capacity(shard: &NatShardConfig, config: &NatConfig) -> ShardCapaci
     let addresses = shard.addresses();
     let per_address = u64::from(blocks_usable(config));
     let blocks_total = addresses * per_address;
-    let quota = u64::from(quota_blocks(config));
+    let quota = u64::from(quota_blocks(config, config.ports_per_subscriber));
     let homes_full_quota = match config.pooling {
         Pooling::Hard => addresses * (per_address / quota),
         Pooling::Soft => blocks_total / quota,

@@ -343,7 +343,10 @@ impl Nat {
     fn find_or_create(&mut self, home: &Home, paired_address: u32) -> Option<u32> {
         match self.subscribers.find(home) {
             Some(slot) => Some(slot),
-            None => self.subscribers.create_copy(home, paired_address, self.now).ok(),
+            None => {
+                let start = self.home_start(home, paired_address);
+                self.subscribers.create_copy(home, start, self.now).ok()
+            }
         }
     }
 

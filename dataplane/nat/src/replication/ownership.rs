@@ -59,6 +59,8 @@ impl ReplicaMut<'_> {
             }
         }
         nat.ports.set_lanes(shard, lanes);
+        // The former owner may not have asked about all of its flows.
+        nat.begin_rematch();
     }
 
     /// Sets the replicated lanes of the shard, a bit each: changes are journalled in those that

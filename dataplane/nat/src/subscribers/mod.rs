@@ -3,6 +3,7 @@
 
 pub(crate) mod address_owner;
 pub(crate) mod admission;
+pub(crate) mod allowance;
 pub(crate) mod subscriber;
 
 #[cfg(test)]

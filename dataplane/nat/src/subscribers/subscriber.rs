@@ -5,6 +5,7 @@
 //! for an established packet.
 
 mod block_lists;
+mod refused;
 mod shard_homes;
 
 use weir_flow::{Candidate, Hash, HashKey, Index, OutOfMemory, Region};
@@ -14,6 +15,7 @@ use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
 use crate::packet::Refusal;
 use crate::sessions::mapping::Mapping;
 use crate::subscribers::admission::{AdmissionPace, Memory, spare_slots};
+use crate::subscribers::allowance::HomeStart;
 pub(crate) use block_lists::HeldBlock;
 use shard_homes::{ShardHomes, shard_maxima};
 
@@ -59,6 +61,8 @@ pub(crate) struct Subscriber {
     /// Lower half of the tick at which it was admitted.
     admitted: u16,
     flags: u8,
+    /// Its group when it began a flow last; see [`group_of`](weir_rules::RuleSet::group_of).
+    pub(crate) group: u8,
 }
 
 const _: () = assert!(size_of::<Subscriber>() == 64);
@@ -88,6 +92,7 @@ impl Subscriber {
         tokens: 0,
         admitted: 0,
         flags: 0,
+        group: 0,
     };
 
     #[inline]
@@ -144,11 +149,11 @@ impl Subscriber {
 #[derive(Debug)]
 pub(crate) struct Subscribers {
     slots: Region<Subscriber>,
+    /// Per slot the flows that were refused to the home; written when one is.
+    refused: Region<u32>,
     /// Per slot room for `list_blocks`, the first `Subscriber::blocks` of them valid.
     block_lists: Region<HeldBlock>,
-    /// Blocks that one worker may give a home.
-    quota_blocks: u32,
-    /// Value of `quota_blocks` that the lists have room for.
+    /// The largest quota that the lists have room for: blocks that one worker may give a home.
     quota_blocks_max: u32,
     /// Blocks that all workers together may have given a home.
     list_blocks: u32,
@@ -159,7 +164,6 @@ pub(crate) struct Subscribers {
     /// One element per shard that there is room for.
     shards: Vec<ShardHomes>,
     new_homes_per_sec: Option<u32>,
-    new_flows_burst: u16,
     /// Capacity that shards may be promised, in homes.
     homes_capacity: u64,
     /// Displaced homes of all shards, and how many there have been.
@@ -173,6 +177,7 @@ impl Subscribers {
     pub(crate) fn bytes_for(config: &NatConfig, quota_blocks: u32) -> usize {
         let total = Self::slots_for(config);
         Region::<Subscriber>::bytes_for(total)
+            + Region::<u32>::bytes_for(total)
             + Region::<HeldBlock>::bytes_for(
                 total * (quota_blocks * config.lists_per_home()) as usize,
             )
@@ -197,8 +202,8 @@ impl Subscribers {
         }
         Ok(Self {
             slots,
+            refused: Region::new(total, 0)?,
             block_lists: Region::new(total * list_blocks as usize, HeldBlock::NONE)?,
-            quota_blocks,
             quota_blocks_max: quota_blocks,
             list_blocks,
             index: Index::new(total)?,
@@ -207,7 +212,6 @@ impl Subscribers {
             free_head: if total > 0 { 0 } else { NONE },
             shards: shard_maxima(config).map(|max| ShardHomes::new(config, max)).collect(),
             new_homes_per_sec: config.new_homes_per_sec,
-            new_flows_burst: config.new_flows_burst,
             homes_capacity: config.subscribers_max(),
             displaced: 0,
             displaced_total: 0,
@@ -270,11 +274,16 @@ impl Subscribers {
     ///
     /// # Errors
     /// [`Refusal::SubscribersMax`]
-    pub(crate) fn create(&mut self, home: &Home, paired: u32, now: Tick) -> Result<u32, Refusal> {
+    pub(crate) fn create(
+        &mut self,
+        home: &Home,
+        start: HomeStart,
+        now: Tick,
+    ) -> Result<u32, Refusal> {
         if self.is_shard_full(home.shard) {
             return Err(Refusal::SubscribersMax);
         }
-        self.create_copy(home, paired, now)
+        self.create_copy(home, start, now)
     }
 
     /// As [`create`](Self::create), for a home that another worker has admitted. Homes that it
@@ -285,7 +294,7 @@ impl Subscribers {
     pub(crate) fn create_copy(
         &mut self,
         home: &Home,
-        paired: u32,
+        start: HomeStart,
         now: Tick,
     ) -> Result<u32, Refusal> {
         if self.of(home.shard).is_out_of_slots() || self.free_head == NONE {
@@ -298,9 +307,10 @@ impl Subscribers {
         *subscriber = Subscriber {
             outer: home.outer,
             gre_key: home.gre_key.unwrap_or(0),
-            paired_address: paired,
+            paired_address: start.paired_address,
             shard: home.shard,
-            tokens: self.new_flows_burst,
+            tokens: start.tokens,
+            group: start.group,
             refilled: now,
             flags: LIVE | if home.gre_key.is_some() { KEYED } else { 0 },
             ..Subscriber::FREE
@@ -332,6 +342,7 @@ impl Subscribers {
             self.of_mut(subscriber.shard).admitted -= 1;
         }
         self.slots[slot as usize] = Subscriber { outer: self.free_head, ..Subscriber::FREE };
+        self.refused[slot as usize] = 0;
         self.free_head = slot;
     }
 
@@ -535,7 +546,11 @@ impl Subscribers {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.bytes() + self.block_lists.bytes() + self.index.bytes() + self.memory.bytes()
+        self.slots.bytes()
+            + self.refused.bytes()
+            + self.block_lists.bytes()
+            + self.index.bytes()
+            + self.memory.bytes()
     }
 }
 

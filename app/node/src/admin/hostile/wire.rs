@@ -66,6 +66,7 @@ async fn answer(mut mailbox: Mailbox) {
             }
             Some(WorkerRequest::Flush { reply, .. }) => drop(reply.send(1)),
             Some(WorkerRequest::RuleHits { counts, reply }) => drop(reply.send(counts)),
+            Some(WorkerRequest::RuleLog { page, reply }) => drop(reply.send(page)),
             Some(WorkerRequest::SwapLive(swap)) => drop(swap.reply.send(swap.settings)),
             Some(WorkerRequest::Capture { reply, .. } | WorkerRequest::Trace { reply, .. }) => {
                 let _ = reply.send(true);

@@ -70,7 +70,9 @@ impl References<'_> {
             match kind {
                 "match" => fits.take_match(body)?,
                 "counter" | "last" => {}
-                "log" => fits.missing.push("log: the rule is carried over without".to_owned()),
+                "log" => fits.missing.push(
+                    "log: the rule is carried over without; write log = true in it".to_owned(),
+                ),
                 "vmap" => {
                     let rest = &rule.statements[at + 1..];
                     if !rest.iter().all(|it| it.get("counter").is_some()) {

@@ -60,16 +60,6 @@ impl Subscribers {
         (subscriber, &self.block_lists[start..start + subscriber.blocks as usize])
     }
 
-    /// Returns the number of blocks that this worker may give a home.
-    pub(crate) fn quota_blocks(&self) -> u32 {
-        self.quota_blocks
-    }
-
-    /// True if a home that has this many blocks from this worker may have no more.
-    pub(crate) fn is_at_quota(&self, blocks: u32) -> bool {
-        blocks >= self.quota_blocks
-    }
-
     pub(crate) fn is_list_full(&self, slot: u32) -> bool {
         self.slots[slot as usize].blocks >= self.list_blocks
     }

@@ -39,15 +39,14 @@ impl ShardHomes {
 }
 
 impl Subscribers {
-    /// Sets what homes may have from now on: those that have more keep it.
+    /// Sets how many homes are admitted from now on, and checks that the lists have room for their
+    /// quotas. Homes that have more keep it.
     ///
     /// # Panics
-    /// If the quota exceeds the one of the start.
+    /// If a quota exceeds the largest one of the start.
     pub(crate) fn set_limits(&mut self, settings: &LiveNatSettings) {
-        let quota = settings.quota_blocks;
+        let quota = settings.allowances.quota_blocks_max();
         assert!(quota <= self.quota_blocks_max, "the lists have room for the quota");
-        self.quota_blocks = quota;
-        self.new_flows_burst = settings.new_flows_burst;
         self.new_homes_per_sec = settings.new_homes_per_sec;
         for homes in &mut self.shards {
             homes.pace.set_rate(settings.new_homes_per_sec, homes.max);
