@@ -100,13 +100,14 @@ impl SlowPathLimit {
         self.left == 0
     }
 
-    /// True if a packet that has to be checked may take the slow path.
-    fn admit(&mut self, asking: &LimitedParty, way: Way) -> bool {
-        let is_over = self.is_over(&asking.party, way);
+    /// True if a packet that has to be checked may take the slow path. `group` is that of the party
+    /// ([`LimitedParty`]), looked up only if the packet is charged.
+    fn admit(&mut self, party: Party, group: impl FnOnce() -> u8, way: Way) -> bool {
+        let is_over = self.is_over(&party, way);
         // While a party is over its limit, the packets of the other parties are charged as seldom
         // as before.
         if !is_over && (self.over_ms != self.now_ms || self.is_next_charged()) {
-            self.charge(asking, way);
+            self.charge(&LimitedParty { party, group: group() }, way);
         }
         self.left = if self.over_ms == self.now_ms { 1 } else { SAMPLE };
         !is_over
@@ -153,13 +154,13 @@ impl<F: Frame> Engine<F> {
 
     #[inline(never)]
     fn charge_slow_path(&mut self, home: &Home, way: Way) -> bool {
-        let party = self.party_of(home);
-        self.slow_path.admit(&party, way)
+        let Self { slow_path, nat, .. } = self;
+        slow_path.admit(Party::Home(nat.identity(home)), || nat.group_of(home), way)
     }
 
     /// True if this packet of a remote, to a home that is not known yet, may take the slow path.
     pub(crate) fn may_remote_take_slow_path(&mut self, remote: u32) -> bool {
-        !self.slow_path.count() || self.slow_path.admit(&LimitedParty::remote(remote), Way::Down)
+        !self.slow_path.count() || self.slow_path.admit(Party::Remote(remote), || 0, Way::Down)
     }
 }
 
@@ -190,8 +191,7 @@ mod tests {
     /// Returns the number of packets, of `sent`, that pass in a millisecond.
     fn pass(limit: &mut SlowPathLimit, party: &Party, way: Way, ms: u64, sent: u32) -> u32 {
         limit.set_now(ms);
-        let asking = LimitedParty { party: *party, group: 0 };
-        (0..sent).map(|_| u32::from(!limit.count() || limit.admit(&asking, way))).sum()
+        (0..sent).map(|_| u32::from(!limit.count() || limit.admit(*party, || 0, way))).sum()
     }
 
     #[test]
