@@ -240,6 +240,10 @@ fn rule_with_rematch_ends_a_live_connection_and_a_group_has_its_own_limits() {
         let mut ended = net.homes[0].tcp(0, mail.local())?;
         let mut other = net.homes[1].tcp(0, mail.local())?;
         exchange::tcp(&mut ended, b"before")?;
+        let next = net.lab.directory().join("next.toml");
+        fs::write(&next, format!("{}{RULES}", node.start))?;
+        let told = net.weir.cli(&["rules", "diff", &next.to_string_lossy()])?.stdout;
+        ensure!(told.contains("decided otherwise: 1, that will end: 1"), "{told}");
         node.reload(RULES)?;
         ensure!(node.hits("no-smtp")? <= 1);
         let series = "weir_flow_rematched_total{worker=\"0\"} 1";

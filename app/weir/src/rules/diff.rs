@@ -11,7 +11,7 @@ use weir_admin::api::Session;
 use weir_admin::client::Client;
 use weir_config::{ProtocolSetting, SettingChange, policy_difference};
 use weir_policy::{FlowQuestion, RuleVerdict, compare};
-use weir_rules::FlowOrigin;
+use weir_rules::{FlowOrigin, RuleAction};
 
 use super::policy_file::LoadedPolicy;
 use super::stdout;
@@ -27,7 +27,8 @@ const EXAMPLES_MAX: usize = 3;
 ///
 /// Flows at the borders of both files' rules are asked of both, up to 400,000, first those of rules
 /// that differ. So what is shown does change; a change without a flow here is possible. Live flows
-/// are asked as flows from their homes. They go on, whatever the new rules say.
+/// are asked as flows from their homes. They go on, whatever the new rules say, but for those that a
+/// rule with rematch refuses: these are counted.
 ///
 ///   weir rules diff new.toml
 ///   weir rules diff old.toml new.toml --json
@@ -68,6 +69,8 @@ struct RulesDifference<'p> {
     kinds: Kinds<'p>,
     /// Number of live flows; none if no node was asked.
     live: Option<u64>,
+    /// Number of them that new rules with rematch end.
+    ended: u64,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -81,8 +84,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let changes = policy_difference(&entries(&old), &entries(&new));
     let homes = ipnet::Ipv4Net::aggregate(&[&old.homes[..], &new.homes[..]].concat());
     let comparison = compare(&old.compiled, &new.compiled, &homes);
-    let mut difference =
-        RulesDifference { changes, questions: comparison.asked, kinds: Kinds::new(), live: None };
+    let mut difference = RulesDifference {
+        changes,
+        questions: comparison.asked,
+        kinds: Kinds::new(),
+        live: None,
+        ended: 0,
+    };
     for change in &comparison.changes {
         let before = (change.old, change.old_rule.map(|rule| old.name(rule)));
         let after = (change.new, change.new_rule.map(|rule| new.name(rule)));
@@ -109,6 +117,13 @@ fn decision<'p>(policy: &'p LoadedPolicy, flow: &FlowQuestion) -> Decision<'p> {
     (verdict, found.map(|it| policy.name(it.rule)))
 }
 
+/// Whether a live flow ends under the policy.
+fn is_ended(policy: &LoadedPolicy, flow: &FlowQuestion) -> bool {
+    let rules = &policy.compiled.rules;
+    let deciding = rules.find(&policy.compiled.question(flow));
+    deciding.is_some_and(|it| it.action != RuleAction::Accept && rules.is_rematch(it.rule))
+}
+
 impl<'p> RulesDifference<'p> {
     /// Counts the live flows of a node that would be decided otherwise.
     fn count_live(
@@ -127,6 +142,7 @@ impl<'p> RulesDifference<'p> {
             if before.0 != after.0 {
                 self.kinds.entry((before, after)).or_default().live += 1;
             }
+            self.ended += u64::from(is_ended(new, &flow));
             Ok(())
         })?;
         self.live = Some(count);
@@ -182,7 +198,8 @@ fn print(difference: &RulesDifference<'_>) -> anyhow::Result<()> {
     let (changes, asked) = (difference.changes.len(), difference.questions);
     writeln!(out, "changes: {changes}; questions: {asked}, flows decided otherwise: {differ}")?;
     if let Some(live) = difference.live {
-        writeln!(out, "live flows: {live}, decided otherwise: {}", difference.live_changed())?;
+        let (changed, ended) = (difference.live_changed(), difference.ended);
+        writeln!(out, "live flows: {live}, decided otherwise: {changed}, that will end: {ended}")?;
     }
     Ok(out.flush()?)
 }
@@ -204,6 +221,7 @@ fn print_json(difference: &RulesDifference<'_>) -> anyhow::Result<()> {
         "changes": changes,
         "questions": difference.questions,
         "live": difference.live,
+        "live_ended": difference.live.map(|_| difference.ended),
         "decisions": decisions.collect::<Vec<_>>(),
     });
     let mut out = stdout();
