@@ -33,7 +33,7 @@ use super::state::ReplicationState;
 
 /// A replica that has been silent for this long is not waited for: as long as a primary may be
 /// silent.
-const SILENCE_MS: u64 = 30;
+pub(super) const SILENCE_MS: u64 = 30;
 
 /// Without an acknowledgement the oldest entry is looked at again after this time: a peer may have
 /// fallen silent, a copy or a lane have ended.
