@@ -59,6 +59,10 @@ impl Checks {
     /// is the only one.
     pub(super) fn strike(&mut self, fault: &Fault, traffic: &mut Traffic) -> bool {
         if fault.is_weather() {
+            // Packets that such weather loses are nobody's fault.
+            if !matches!(fault, Fault::Apply { .. }) {
+                self.losses = None;
+            }
             return false;
         }
         self.failures += 1;
