@@ -128,14 +128,11 @@ impl Nat {
     /// Counts a flow that began, and that [`check_rule`](Self::check_rule) has let begin.
     #[inline(always)]
     pub fn count_rule(&mut self, rule: u32, flow: &NewFlow) {
-        self.rules.count(rule);
-        if self.rules.set.has_log() {
-            self.log_flow(logged(rule, FlowOrigin::Home, asked_about(flow)));
-        }
+        self.count_accepted(rule, FlowOrigin::Home, asked_about(flow));
     }
 
     /// Counts what a rule has let begin, or pass without state.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count_accepted(&mut self, rule: u32, origin: FlowOrigin, asked: Asked) {
         self.rules.count(rule);
         if self.rules.set.has_log() {
@@ -245,7 +242,7 @@ fn asked_about(flow: &NewFlow) -> Asked {
     (flow.protocol, flow.key.home().outer, flow.key.inside(), flow.key.remote())
 }
 
-pub(crate) fn logged(rule: u32, origin: FlowOrigin, asked: Asked) -> LoggedFlow {
+fn logged(rule: u32, origin: FlowOrigin, asked: Asked) -> LoggedFlow {
     let (protocol, subscriber, inside, remote) = asked;
     LoggedFlow { rule, origin, protocol, subscriber, inside, remote }
 }

@@ -58,9 +58,12 @@ impl ReplicaMut<'_> {
                 false => nat.events.end(shard_ids, lane),
             }
         }
+        let is_any_gained = lanes & !nat.ports.lanes(shard) != 0;
         nat.ports.set_lanes(shard, lanes);
-        // The former owner may not have asked about all of its flows.
-        nat.begin_rematch();
+        if is_any_gained {
+            // The former owner may not have asked about all of its flows.
+            nat.begin_rematch();
+        }
     }
 
     /// Sets the replicated lanes of the shard, a bit each: changes are journalled in those that
