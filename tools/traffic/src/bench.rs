@@ -45,6 +45,7 @@ mod promises;
 mod rate_search;
 mod report;
 mod rounds;
+mod rule_change;
 mod rules;
 mod session_log;
 mod testpmd;

@@ -27,8 +27,8 @@ const EXAMPLES_MAX: usize = 3;
 ///
 /// Flows at the borders of both files' rules are asked of both, up to 400,000, first those of rules
 /// that differ. So what is shown does change; a change without a flow here is possible. Live flows
-/// are asked as flows from their homes. They go on, whatever the new rules say, but for those that a
-/// rule with rematch refuses: these are counted.
+/// are asked as flows from their homes. They go on, whatever the new rules say, but for those that
+/// a rule with rematch refuses: these are counted.
 ///
 ///   weir rules diff new.toml
 ///   weir rules diff old.toml new.toml --json

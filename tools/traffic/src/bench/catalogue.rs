@@ -24,6 +24,8 @@ const FULL: Extent =
     Extent { is_short: false, rounds: 5, sweep_rounds: 3, measured: Duration::from_secs(2) };
 
 pub(super) const MILLION: u32 = 1_000_000;
+/// Time of a flood in which a rule is changed: the compilation has a small share of a core.
+const CHANGE_TIME: Duration = Duration::from_secs(20);
 const FLOWS: &str = "flows";
 
 /// Returns the experiments of a benchmark: the everyday ones, or all.
@@ -265,12 +267,16 @@ fn rules(extent: Extent) -> Experiment {
             points.push(point(label, count.into(), Load { rules, ..load }, Probe::Flood));
         }
     }
+    let rules = LoadRules { count: 100_000, refuses_new: false };
+    let changed = Load { rules, ..Load::new(MILLION, CHANGE_TIME) }.at(4e6);
+    let label = "one of 100 k rules changed, 4 Mpps".to_owned();
+    points.push(point(label, 100_000.0, changed, Probe::RuleChange));
     Experiment {
         name: "rules",
         title: "Rules",
         about: "Rules of an ISP's mix, of which none fits: 70 % about prefixes of remotes, 29 % of homes, 1 % about ports. Established: 1 M flows, \
                 both directions. Opened: each packet goes up and opens a flow, 1 M are open before. Refused: each packet goes up and \
-                would open a flow, and one more rule drops it.",
+                would open a flow, and one more rule drops it. Changed: the action of one rule, by a reload; the generator and the thread that compiles share a core.",
         axis: None,
         rounds: extent.sweep_rounds,
         points,

@@ -49,6 +49,8 @@ pub(super) enum Probe {
     SessionLogRate,
     /// New flows with a session log, alternating with new flows without one.
     SessionLogCost,
+    /// One of many rules changed while packets flow, alternating with no change.
+    RuleChange,
     /// Effect on homes beside an attacker, alternating with harmless packets at the attacker's
     /// rate.
     Attack(Attack),
@@ -60,7 +62,8 @@ impl Probe {
             Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => true,
             Probe::HalfLoad | Probe::ZeroLoss => true,
             Probe::Expiry | Probe::Flush | Probe::Capacity => false,
-            Probe::SessionLogRate | Probe::SessionLogCost | Probe::Attack(_) => false,
+            Probe::SessionLogRate | Probe::SessionLogCost | Probe::RuleChange => false,
+            Probe::Attack(_) => false,
         }
     }
 
@@ -75,7 +78,7 @@ impl Probe {
         match self {
             Probe::Flood | Probe::Flush => 1.0,
             Probe::FloodBesideLinux | Probe::Expiry | Probe::Attack(_) => 2.0,
-            Probe::FloodBesideVpp | Probe::SessionLogCost => 2.0,
+            Probe::FloodBesideVpp | Probe::SessionLogCost | Probe::RuleChange => 2.0,
             Probe::HalfLoad => 3.0,
             Probe::ZeroLoss | Probe::Capacity => 8.0,
             // Rates that fail are tried three times.

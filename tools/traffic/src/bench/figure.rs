@@ -62,6 +62,11 @@ pub enum Figure {
     RecordsLost,
     RecordsLostPercent,
     RecordsUncounted,
+    ChangeSeconds,
+    DroppedByWeir,
+    UnchangedLossPercent,
+    UnchangedLongestTurnMs,
+    UnchangedLongTurnsPercent,
 }
 
 impl Figure {
@@ -122,6 +127,11 @@ impl Figure {
             Figure::RecordsLost => ("records lost", 0),
             Figure::RecordsLostPercent => ("records lost %", 2),
             Figure::RecordsUncounted => ("missing, not counted as lost", 0),
+            Figure::ChangeSeconds => ("change in force after s", 2),
+            Figure::DroppedByWeir => ("dropped by weir", 0),
+            Figure::UnchangedLossPercent => ("lost % without change", 3),
+            Figure::UnchangedLongestTurnMs => ("longest turn ms without change", 3),
+            Figure::UnchangedLongTurnsPercent => ("turns > 1 ms without change, %", 4),
         }
     }
 

@@ -121,6 +121,13 @@ pub(super) fn post(socket: &Path, path: &str) -> io::Result<String> {
     ask(socket, "POST", path)
 }
 
+/// As [`post`], for an answer that takes as long as this.
+pub(super) fn post_patiently(socket: &Path, path: &str, patience: Duration) -> io::Result<String> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(patience))?;
+    exchange(stream, "POST", path)
+}
+
 /// Returns the body of a GET over TCP.
 pub(super) fn get_from(address: SocketAddr, path: &str) -> io::Result<String> {
     let stream = TcpStream::connect(address)?;

@@ -136,6 +136,7 @@ impl BenchContext<'_> {
             Probe::SessionLogCost => {
                 self.session_log_cost(load, number.is_multiple_of(2), &mut round)?;
             }
+            Probe::RuleChange => self.rule_change(load, number.is_multiple_of(2), &mut round)?,
             Probe::Attack(_) => unreachable!("attacks run their own rounds"),
         }
         Ok(round)

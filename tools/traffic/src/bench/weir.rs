@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::address_plan;
 use super::context::{BenchContext, EAL_OF_DEVICE};
 use super::load::{Access, Load};
@@ -19,6 +21,12 @@ use super::{BenchError, BenchPlan};
 /// whose memory is touched at start.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const START_PATIENCE_PER_MILLION: Duration = Duration::from_secs(2);
+
+/// Its file, beside its socket.
+const CONFIG: &str = "weir.toml";
+/// Time limit of a change of the settings: the thread that compiles them has a small share of the
+/// generator's core.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Deviations of a round from the default settings.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +63,7 @@ impl Weir {
         settings: Settings,
     ) -> Result<Self, BenchError> {
         let admin_socket = context.folder.join("admin.sock");
-        let config = context.folder.join("weir.toml");
+        let config = context.folder.join(CONFIG);
         let metrics =
             free_address().map_err(|source| BenchError::io("a port for weir's metrics", source))?;
         fs::write(&config, context.weir_config(load, settings, metrics)?)
@@ -94,6 +102,26 @@ impl Weir {
         metrics::post(&self.admin_socket, &path)
             .map(drop)
             .map_err(|source| BenchError::io("weir's flush", source))
+    }
+
+    /// Changes the action of a rule in its file, and returns when all workers have taken that.
+    pub(super) fn change_rule(&self, rule: u32) -> Result<(), BenchError> {
+        let failed = |source| BenchError::io("the change of a rule", source);
+        let config = self.admin_socket.with_file_name(CONFIG);
+        let text = fs::read_to_string(&config).map_err(failed)?;
+        let (before, after) = text
+            .split_once(&format!("name = \"r{rule}\"\n"))
+            .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        let after = after.replacen("action = \"drop\"", "action = \"reject\"", 1);
+        fs::write(&config, format!("{before}name = \"r{rule}\"\n{after}")).map_err(failed)?;
+        let answer = metrics::post_patiently(&self.admin_socket, "/reload", RELOAD_PATIENCE);
+        let answer: Value = serde_json::from_str(&answer.map_err(failed)?)
+            .map_err(|error| failed(io::Error::other(error)))?;
+        let count = |key: &str| answer[key].as_array().map_or(0, Vec::len);
+        match answer["outcome"] == "applied" && (count("changes"), count("lagging")) == (1, 0) {
+            true => Ok(()),
+            false => Err(failed(io::Error::other(answer.to_string()))),
+        }
     }
 
     /// Returns weir's own end as the cause of an error around it, if it has ended; otherwise the
