@@ -131,15 +131,11 @@ pub struct RuleSettings {
     pub remote_port: Vec<PortSpan>,
     pub action: ActionSetting,
     /// Whether the log names the flows on which it decides.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
     /// Whether live flows that it refuses end.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub rematch: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 /// Side that begins a flow.

@@ -64,6 +64,16 @@ pub(crate) fn assert_found(what: &str, found: &[weir_config::Diagnostic], expect
     );
 }
 
+/// Compares the errors of a policy with the first text of each row replaced. The policy comes before
+/// the base file, so that its lines count from 1.
+pub(crate) fn assert_refused(policy: &str, cases: &[(&str, &str, &[&str])]) {
+    for (from, to, expected) in cases {
+        let text = format!("{}{BASE}", changed(policy, from, to));
+        let errors = weir_config::parse(&text, "t.toml").err().unwrap_or_default();
+        assert_found(&format!("{from:?} -> {to:?}"), &errors, expected);
+    }
+}
+
 /// One row of a table of errors: the first text of the base file, its replacement, and the expected
 /// findings.
 pub(crate) type Case = (&'static str, &'static str, &'static [&'static str]);

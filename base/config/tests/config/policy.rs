@@ -7,7 +7,7 @@ use weir_config::{
     RuleAddress, SetSource, difference, load_sets, parse_set, policy_difference,
 };
 
-use crate::base::{BASE, assert_found};
+use crate::base::{BASE, assert_found, assert_refused};
 use crate::cluster_file::{CLUSTER, desired};
 
 /// Line numbers count from 1 at the first `[[set]]`.
@@ -200,13 +200,7 @@ fn wrong_policies_are_refused_with_place_and_fix() {
             &["7:1: set[1].content: unknown key (remove it)"],
         ),
     ];
-    // The policy first, so that its lines count from 1.
-    for (from, to, expected) in cases {
-        assert!(POLICY.contains(from), "{from:?}");
-        let text = format!("{}{BASE}", POLICY.replacen(from, to, 1));
-        let errors = weir_config::parse(&text, "t.toml").err().unwrap_or_default();
-        assert_found(&format!("{from:?} -> {to:?}"), &errors, expected);
-    }
+    assert_refused(POLICY, cases);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use weir_config::{Config, Desired, difference};
 
-use crate::base::{BASE, assert_found};
+use crate::base::{BASE, assert_found, assert_refused};
 use crate::cluster_file::{CLUSTER, desired};
 
 /// Line numbers count from 1 at the `[[group]]`.
@@ -69,12 +69,7 @@ fn wrong_limits_and_a_rule_that_could_end_no_flow_are_refused_with_place_and_fix
             &["10:11: rule[0].rematch: an integer is not valid here"],
         ),
     ];
-    for (from, to, expected) in cases {
-        assert!(POLICY.contains(from), "{from:?}");
-        let text = format!("{}{BASE}", POLICY.replacen(from, to, 1));
-        let errors = weir_config::parse(&text, "t.toml").err().unwrap_or_default();
-        assert_found(&format!("{from:?} -> {to:?}"), &errors, expected);
-    }
+    assert_refused(POLICY, cases);
 }
 
 #[test]
