@@ -113,19 +113,17 @@ fn drops(metrics: &str) -> BTreeMap<String, f64> {
 
 /// Returns the body of a GET over a Unix socket.
 pub(super) fn get(socket: &Path, path: &str) -> io::Result<String> {
-    ask(socket, "GET", path)
+    ask(socket, "GET", path, PATIENCE)
 }
 
 /// Returns the body of the answer to a POST without a body.
 pub(super) fn post(socket: &Path, path: &str) -> io::Result<String> {
-    ask(socket, "POST", path)
+    ask(socket, "POST", path, PATIENCE)
 }
 
-/// As [`post`], for an answer that takes as long as this.
+/// As [`post`], for an answer that may take this long.
 pub(super) fn post_patiently(socket: &Path, path: &str, patience: Duration) -> io::Result<String> {
-    let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(patience))?;
-    exchange(stream, "POST", path)
+    ask(socket, "POST", path, patience)
 }
 
 /// Returns the body of a GET over TCP.
@@ -135,9 +133,9 @@ pub(super) fn get_from(address: SocketAddr, path: &str) -> io::Result<String> {
     exchange(stream, "GET", path)
 }
 
-fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
+fn ask(socket: &Path, method: &str, path: &str, patience: Duration) -> io::Result<String> {
     let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     exchange(stream, method, path)
 }
 
