@@ -59,7 +59,7 @@ impl Checks {
     /// is the only one.
     pub(super) fn strike(&mut self, fault: &Fault, traffic: &mut Traffic) -> bool {
         if fault.is_weather() {
-            // Packets that such weather loses are nobody's fault.
+            // Bad and slow links lose packets, whether a node hands over or not.
             if !matches!(fault, Fault::Apply { .. }) {
                 self.losses = None;
             }
