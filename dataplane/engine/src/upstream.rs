@@ -281,7 +281,7 @@ impl<F: Frame> Engine<F> {
                 | Refusal::NewFlows
         );
         if is_want_of_room {
-            self.nat.log_refused(refusal, &packet.home, packet.outbound().protocol);
+            self.nat.note_refused(refusal, &packet.home, packet.outbound().protocol);
             self.send_icmp_error_to_home(IcmpErrorCause::Prohibited, &packet.home, original, cx);
         }
         refusal.into()

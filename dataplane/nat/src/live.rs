@@ -55,7 +55,10 @@ impl std::fmt::Display for NeedsRestart {
                 write!(f, "the tables were built for {built_for} flows")
             }
             Self::PortsPerSubscriber { built_for } => {
-                write!(f, "the lists of the homes were built for {built_for} ports each")
+                write!(
+                    f,
+                    "the lists of the homes were built for {built_for} ports each, the largest quota of nat and of all groups"
+                )
             }
             Self::AddressDependent => {
                 f.write_str("the remote addresses of the live sessions were not counted")

@@ -251,7 +251,7 @@ fn refusals_are_counted_for_each_home_while_it_holds_state() {
     group_two_homes(&mut world);
     for n in 0..5 {
         if let Err(refusal) = world.udp_out(home(1), inside(n), server(0)) {
-            world.nat.log_refused(refusal, &home(1), Protocol::Udp);
+            world.nat.note_refused(refusal, &home(1), Protocol::Udp);
         }
         world.udp_out(home(2), inside(n), server(0)).unwrap();
     }

@@ -155,7 +155,7 @@ fn refusals_name_the_limit_that_the_home_has_reached() {
             let (home, inside, remote) =
                 (home(1 + n / 1_000), inside((n % 1_000) as u16), server(n));
             if let Err(refusal) = world.udp_out(home, inside, remote) {
-                world.nat.log_refused(refusal, &home, Protocol::Udp);
+                world.nat.note_refused(refusal, &home, Protocol::Udp);
             }
         }
         std::iter::from_fn(|| world.nat.admin_mut().next_refusal())
@@ -188,7 +188,7 @@ fn refusals_name_the_limit_that_the_home_has_reached() {
     assert!(logged.iter().all(is_it), "{logged:?}");
     // A refusal that is not for lack of room is not logged as a limit of the home.
     let mut world = World::new(config());
-    world.nat.log_refused(Refusal::TcpNotSyn, &home(1), Protocol::Tcp);
+    world.nat.note_refused(Refusal::TcpNotSyn, &home(1), Protocol::Tcp);
     assert_eq!(world.nat.admin_mut().next_refusal(), None);
 }
 

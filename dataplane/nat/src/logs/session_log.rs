@@ -169,7 +169,7 @@ impl Nat {
 
     /// Counts that a home was refused a mapping or session, and logs it if that was for lack of
     /// ports, sessions or addresses.
-    pub fn log_refused(&mut self, refusal: Refusal, home: &Home, protocol: Protocol) {
+    pub fn note_refused(&mut self, refusal: Refusal, home: &Home, protocol: Protocol) {
         let slot = self.subscribers.find(home);
         if let Some(slot) = slot {
             self.subscribers.count_refused(slot);

@@ -45,8 +45,7 @@ pub(crate) struct HomeStart {
 pub(crate) struct GroupAllowances([GroupAllowance; GROUPS as usize]);
 
 impl GroupAllowances {
-    pub(crate) fn new(of_group: impl FnMut(u8) -> GroupAllowance) -> Self {
-        let mut of_group = of_group;
+    pub(crate) fn new(of_group: impl Fn(u8) -> GroupAllowance) -> Self {
         Self(std::array::from_fn(|group| of_group(group as u8)))
     }
 
@@ -64,12 +63,13 @@ impl GroupAllowances {
     /// Limits every quota to what lists were built for: `start`. Returns whether one was larger.
     pub(crate) fn limit_quotas(&mut self, start: &Self) -> bool {
         let (blocks, ports) = (start.quota_blocks_max(), start.ports_max());
-        let larger = self.0.iter_mut().filter(|allowance| allowance.quota_blocks > blocks);
-        larger.fold(false, |_, allowance| {
+        let mut is_any_larger = false;
+        for allowance in self.0.iter_mut().filter(|allowance| allowance.quota_blocks > blocks) {
             allowance.quota_blocks = blocks;
             allowance.home.ports = ports;
-            true
-        })
+            is_any_larger = true;
+        }
+        is_any_larger
     }
 
     /// Returns the largest quota in ports.
