@@ -64,8 +64,8 @@ pub(crate) fn assert_found(what: &str, found: &[weir_config::Diagnostic], expect
     );
 }
 
-/// Compares the errors of a policy with the first text of each row replaced. The policy comes before
-/// the base file, so that its lines count from 1.
+/// Compares the errors of a policy with the first text of each row replaced. The policy comes
+/// before the base file, so that its lines count from 1.
 pub(crate) fn assert_refused(policy: &str, cases: &[(&str, &str, &[&str])]) {
     for (from, to, expected) in cases {
         let text = format!("{}{BASE}", changed(policy, from, to));
