@@ -155,6 +155,7 @@ impl Steering {
 
 impl Switch {
     /// Starts the routing daemon with the nodes 1 to `nodes` as neighbours, and node 3 in any case.
+    /// `br0` has the switch's address already.
     pub(crate) fn start(
         lab: &Lab,
         namespace: Namespace,
@@ -163,6 +164,11 @@ impl Switch {
         nodes: u8,
         bfd: Duration,
     ) -> Result<Self> {
+        // S-16 of docs/topology.md.
+        let (subnet, address) = (network.address(0), network.address(254));
+        namespace.ip(&format!(
+            "route replace {subnet}/24 dev br0 proto kernel scope link src {address} quickack 1"
+        ))?;
         let name = namespace.name().rsplit('-').next().unwrap_or("switch").to_owned();
         let name = format!("switch-{name}");
         let bird = match kind {
