@@ -100,6 +100,7 @@ fn the_role_of_a_node_suffices_for_all_its_work() {
     });
 
     // The node's process is killed, and its successor knows that; then etcd is away for a while.
+    drop(session);
     let next = as_user(&etcd, "weir-edge1");
     let mut successor = next.session_after(name("edge1"), &node_record("b2"), vec!["b1".into()]);
     let event = wait(&next, "take-over", next_of_session(&mut successor));
