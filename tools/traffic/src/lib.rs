@@ -33,6 +33,7 @@ pub mod linux_nat;
 pub mod pacing;
 pub mod packet;
 pub mod permutation;
+mod rule_mix;
 pub mod run;
 pub mod scenario;
 pub mod search;

@@ -49,6 +49,16 @@ pub struct LinuxNatPlan {
     pub seconds: Duration,
     /// The core that runs everything.
     pub core: usize,
+    pub rules: LinuxRules,
+}
+
+/// Rules about flows that begin, behind the one that lets the packets of live flows pass: an ISP's
+/// mix, of which none fits the flood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinuxRules {
+    pub count: u32,
+    /// Whether they are elements of three sets (homes, remotes, ports), not rules of their own.
+    pub are_sets: bool,
 }
 
 /// The result of a flood.
@@ -58,6 +68,8 @@ pub struct LinuxNatResult {
     pub mpps: f64,
     /// Cycles of the time stamp counter, including those for making and counting the frames.
     pub cycles_per_packet: f64,
+    /// The same while the flows were opened, each by one packet.
+    pub opening_cycles_per_packet: f64,
     /// Packets translated and forwarded.
     pub packets: u64,
     /// Sessions in conntrack afterwards.
@@ -105,13 +117,13 @@ pub fn observe(plan: &LinuxNatPlan) -> Result<(LinuxNatResult, Vec<Vec<u8>>), Sk
 }
 
 fn flood(plan: &LinuxNatPlan) -> Result<(LinuxNatResult, Vec<Vec<u8>>), Skipped> {
-    let router = namespace::build(plan.core, plan.flows)?;
+    let router = namespace::build(plan)?;
     let up = Feeder::new(Direction::Up, router.access).map_err(Skipped::bpf)?;
     let down = Feeder::new(Direction::Down, router.internet).map_err(Skipped::bpf)?;
     let hosts = Sink::attach(Direction::Up, router.hosts).map_err(Skipped::bpf)?;
     let homes = Sink::attach(Direction::Down, router.homes).map_err(Skipped::bpf)?;
 
-    establish(plan.flows, &up, &hosts)?;
+    let opening = establish(plan.flows, &up, &hosts)?;
     establish(plan.flows, &down, &homes)?;
     check(&homes, Direction::Down, plan.flows)?;
 
@@ -137,23 +149,26 @@ fn flood(plan: &LinuxNatPlan) -> Result<(LinuxNatResult, Vec<Vec<u8>>), Skipped>
     let result = LinuxNatResult {
         mpps: packets as f64 / elapsed.as_secs_f64() / 1e6,
         cycles_per_packet: cycles as f64 / packets as f64,
+        opening_cycles_per_packet: opening as f64 / f64::from(plan.flows),
         packets,
         sessions: namespace::sessions()?,
     };
     Ok((result, samples))
 }
 
-/// Sends one packet of each flow; all must come out.
-fn establish(flows: u32, feeder: &Feeder, sink: &Sink) -> Result<(), Skipped> {
+/// Sends one packet of each flow; all must come out. Returns the cycles that it took.
+fn establish(flows: u32, feeder: &Feeder, sink: &Sink) -> Result<u64, Skipped> {
     feeder.start(flows, u32::from(flows > 1)).map_err(Skipped::bpf)?;
+    let start = tsc();
     feeder.send(flows).map_err(Skipped::bpf)?;
+    let cycles = tsc() - start;
     let translated = sink.translated().map_err(Skipped::bpf)?;
     if translated < u64::from(flows) {
         return Err(Skipped(format!(
             "of {flows} flows the kernel translated only {translated}: it is no baseline"
         )));
     }
-    Ok(())
+    Ok(cycles)
 }
 
 fn check(sink: &Sink, direction: Direction, flows: u32) -> Result<Vec<Vec<u8>>, Skipped> {

@@ -6,11 +6,15 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_traffic::linux_nat::{LinuxNatPlan, Skipped, measure, observe};
+use weir_traffic::linux_nat::{LinuxNatPlan, LinuxRules, Skipped, measure, observe};
 use weir_wire::{ipv4, udp, verify};
 
-const PLAN: LinuxNatPlan =
-    LinuxNatPlan { flows: 1000, seconds: Duration::from_millis(500), core: 0 };
+const PLAN: LinuxNatPlan = LinuxNatPlan {
+    flows: 1000,
+    seconds: Duration::from_millis(500),
+    core: 0,
+    rules: LinuxRules { count: 0, are_sets: false },
+};
 
 /// Held by each test: one test would see the threads of another as leftovers.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -93,6 +97,19 @@ fn packets_come_out_translated_and_nothing_stays_behind() {
         flows.insert((ip.destination.get(), udp.source_port.get()));
     }
     assert!(flows.len() > samples.len() / 2, "many flows, not few: {}", flows.len());
+}
+
+#[test]
+fn rules_of_either_form_let_all_flows_of_the_flood_begin() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cycles = [(0, false), (2000, false), (2000, true)].map(|(count, are_sets)| {
+        let plan = LinuxNatPlan { rules: LinuxRules { count, are_sets }, ..PLAN };
+        let result = measure(&plan).expect("device tests run as root");
+        assert_eq!(result.sessions, 1000);
+        result.opening_cycles_per_packet
+    });
+    // A list of 2,000 rules is looked through for each flow.
+    assert!(cycles[1] > 2.0 * cycles[0] && cycles[1] > cycles[2], "{cycles:?}");
 }
 
 #[test]

@@ -1,23 +1,11 @@
 //! The rules that weir has beside a load: an ISP's mix, of which none fits the load's flows. Pure.
 
 use std::fmt::Write;
-use std::net::Ipv4Addr;
 
 use serde::Serialize;
 
+use crate::rule_mix::{MixedRule, mixed_rule};
 use crate::scenario::Scenario;
-
-/// Of so many rules one is about a port alone, these are about prefixes of homes, and the others
-/// about prefixes of remotes.
-const MIX: u32 = 100;
-const OF_HOMES: u32 = 29;
-/// Homes and remotes that the load has not: 10.192.0.0/10, 64.0.0.0/5.
-const HOMES: u32 = 0x0ac0_0000;
-const HOMES_BITS: u32 = 22;
-const REMOTES: u32 = 0x4000_0000;
-const REMOTES_BITS: u32 = 27;
-/// The first port of the rules about ports; all of them are about TCP, which the load is not.
-const PORT: u32 = 1000;
 
 /// The rules beside a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -33,10 +21,10 @@ impl LoadRules {
     pub(super) fn text(&self, scenario: &Scenario) -> String {
         let mut text = String::new();
         for number in 0..self.count {
-            let fits = match number % MIX {
-                0 => format!("protocol = \"tcp\"\nremote_port = {}", PORT + number / MIX),
-                1..=OF_HOMES => format!("subscribers = \"{}\"", prefix(number, HOMES, HOMES_BITS)),
-                _ => format!("remote = \"{}\"", prefix(number, REMOTES, REMOTES_BITS)),
+            let fits = match mixed_rule(number) {
+                MixedRule::TcpPort(port) => format!("protocol = \"tcp\"\nremote_port = {port}"),
+                MixedRule::Homes(net) => format!("subscribers = \"{net}\""),
+                MixedRule::Remotes(net) => format!("remote = \"{net}\""),
             };
             let _ = write!(text, "\n[[rule]]\nname = \"r{number}\"\n{fits}\naction = \"drop\"\n");
         }
@@ -53,15 +41,6 @@ impl LoadRules {
         }
         text
     }
-}
-
-/// Returns a prefix of 24 to 32 bits among the last `bits` bits of addresses.
-fn prefix(number: u32, first: u32, bits: u32) -> String {
-    let length = 24 + number % 9;
-    // An odd factor spreads neighbouring numbers.
-    let within = number.wrapping_mul(2_654_435_761) >> (32 - bits);
-    let address = Ipv4Addr::from_bits((first | within) & (u32::MAX << (32 - length)));
-    format!("{address}/{length}")
 }
 
 #[cfg(test)]

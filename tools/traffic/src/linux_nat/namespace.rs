@@ -8,6 +8,7 @@
 //! The namespace has no name and no other member: it disappears, with everything in it, when the
 //! thread ends.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -18,7 +19,8 @@ use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, CpuSet, sched_setaffinity, unshare};
 use nix::unistd::Pid;
 
-use super::Skipped;
+use super::{LinuxNatPlan, LinuxRules, Skipped};
+use crate::rule_mix::{MixedRule, mixed_rule};
 
 const NETFILTER: &str = "/proc/sys/net/netfilter";
 
@@ -43,21 +45,59 @@ route add 10.128.0.0/9 via 10.1.0.2
 route add 198.19.0.0/20 via 10.2.0.2
 ";
 
-/// A typical operator's ruleset: established flows first, new ones only from inside, one public
-/// address.
-const RULESET: &str = "\
-table ip nat {
-    chain forward {
-        type filter hook forward priority filter; policy drop;
-        ct state established,related accept
-        iifname \"access\" oifname \"internet\" ct state new accept
+/// Returns a typical operator's ruleset: established flows first, then rules about new ones, which
+/// begin only from inside; one public address.
+fn ruleset(rules: LinuxRules) -> String {
+    let (mut sets, mut chain) = (String::new(), String::new());
+    let mixed = (0..rules.count).map(mixed_rule);
+    if rules.are_sets {
+        let [mut ports, mut homes, mut remotes] = [const { Vec::new() }; 3];
+        for rule in mixed {
+            match rule {
+                MixedRule::TcpPort(port) => ports.push(port.to_string()),
+                MixedRule::Homes(net) => homes.push(net),
+                MixedRule::Remotes(net) => remotes.push(net),
+            }
+        }
+        let named = [
+            ("ports", "inet_service", "tcp dport", ports),
+            ("homes", "ipv4_addr", "ip saddr", homes),
+            ("remotes", "ipv4_addr", "ip daddr", remotes),
+        ];
+        for (name, kind, field, elements) in named.iter().filter(|(.., it)| !it.is_empty()) {
+            let elements = elements.join(", ");
+            let _ = writeln!(
+                sets,
+                "set {name} {{ type {kind}; flags interval; auto-merge; elements = {{ {elements} }} }}"
+            );
+            let _ = writeln!(chain, "{field} @{name} drop");
+        }
+    } else {
+        for rule in mixed {
+            let _ = match rule {
+                MixedRule::TcpPort(port) => writeln!(chain, "tcp dport {port} drop"),
+                MixedRule::Homes(net) => writeln!(chain, "ip saddr {net} drop"),
+                MixedRule::Remotes(net) => writeln!(chain, "ip daddr {net} drop"),
+            };
+        }
     }
-    chain postrouting {
-        type nat hook postrouting priority srcnat;
-        oifname \"internet\" snat to 198.18.0.1
-    }
+    format!(
+        "table ip nat {{
+            {sets}
+            chain forward {{
+                type filter hook forward priority filter; policy drop;
+                ct state established,related accept
+                {chain}
+                iifname \"access\" oifname \"internet\" ct state new accept
+            }}
+            chain postrouting {{
+                type nat hook postrouting priority srcnat;
+                oifname \"internet\" snat to 198.18.0.1
+            }}
+        }}
+        "
+    )
 }
-";
 
 /// Lifetime of a session without a packet, seconds: longer than filling the table takes.
 const UDP_TIMEOUT_SECONDS: u32 = 600;
@@ -73,7 +113,8 @@ pub(super) struct Router {
 
 /// Moves the thread to a core and to a new namespace, and builds the router there. The thread must
 /// end afterwards.
-pub(super) fn build(core: usize, flows: u32) -> Result<Router, Skipped> {
+pub(super) fn build(plan: &LinuxNatPlan) -> Result<Router, Skipped> {
+    let LinuxNatPlan { core, flows, rules, .. } = *plan;
     let mut cores = CpuSet::new();
     cores
         .set(core)
@@ -84,7 +125,7 @@ pub(super) fn build(core: usize, flows: u32) -> Result<Router, Skipped> {
         errno => Skipped(format!("the kernel makes no network namespace: {}", errno.desc())),
     })?;
     run("ip", &["-batch", "-"], INTERFACES, "iproute2")?;
-    run("nft", &["-f", "-"], RULESET, "nftables")?;
+    run("nft", &["-f", "-"], &ruleset(rules), "nftables")?;
     require_room(flows)?;
     set("/proc/sys/net/ipv4/conf/all/rp_filter", 0)?;
     set("/proc/sys/net/ipv4/conf/access/rp_filter", 0)?;

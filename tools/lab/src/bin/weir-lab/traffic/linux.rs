@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::json;
-use weir_traffic::linux_nat::{LinuxNatPlan, LinuxNatResult, Skipped, measure};
+use weir_traffic::linux_nat::{LinuxNatPlan, LinuxNatResult, LinuxRules, Skipped, measure};
 
 /// Measure source NAT by the Linux kernel (nftables, conntrack) on one core.
 ///
@@ -14,6 +14,7 @@ use weir_traffic::linux_nat::{LinuxNatPlan, LinuxNatResult, Skipped, measure};
 ///
 ///   weir-lab traffic linux
 ///   weir-lab traffic linux --flows 60000 --seconds 5 --core 1 --json
+///   weir-lab traffic linux --flows 60000 --rules 100000 --sets
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
@@ -29,13 +30,22 @@ pub(super) struct Args {
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     core: usize,
 
+    /// Number of rules about new flows, of which none fits; packets of live flows pass before them.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    rules: u32,
+
+    /// The rules as elements of three sets: homes, remotes, ports.
+    #[arg(long)]
+    sets: bool,
+
     /// The result, or why there is none, as one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let plan = LinuxNatPlan { flows: args.flows, seconds: args.seconds, core: args.core };
+    let rules = LinuxRules { count: args.rules, are_sets: args.sets };
+    let plan = LinuxNatPlan { flows: args.flows, seconds: args.seconds, core: args.core, rules };
     let measured = measure(&plan);
     let line = if args.json { as_json(&measured)? } else { as_text(&plan, &measured) };
     Ok(writeln!(io::stdout().lock(), "{line}")?)
@@ -51,8 +61,13 @@ fn as_json(measured: &Result<LinuxNatResult, Skipped>) -> serde_json::Result<Str
 fn as_text(plan: &LinuxNatPlan, measured: &Result<LinuxNatResult, Skipped>) -> String {
     match measured {
         Ok(result) => format!(
-            "Linux nft SNAT on core {}: {:.3} Mpps, {:.0} cycles a packet; {} packets, {} sessions",
-            plan.core, result.mpps, result.cycles_per_packet, result.packets, result.sessions
+            "Linux nft SNAT on core {}: {:.3} Mpps, {:.0} cycles a packet, {:.0} a packet that opens a flow; {} packets, {} sessions",
+            plan.core,
+            result.mpps,
+            result.cycles_per_packet,
+            result.opening_cycles_per_packet,
+            result.packets,
+            result.sessions
         ),
         Err(Skipped(why)) => format!("skipped: {why}"),
     }
@@ -71,8 +86,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    const RESULT: LinuxNatResult =
-        LinuxNatResult { mpps: 0.5, cycles_per_packet: 4000.0, packets: 9, sessions: 7 };
+    const RESULT: LinuxNatResult = LinuxNatResult {
+        mpps: 0.5,
+        cycles_per_packet: 4000.0,
+        opening_cycles_per_packet: 9000.0,
+        packets: 9,
+        sessions: 7,
+    };
 
     #[test]
     fn json_is_the_result_or_the_reason() {
