@@ -292,6 +292,9 @@ pub struct Session {
     pub idle_sec: u32,
     /// Idle time at which the session ends.
     pub timeout_sec: u32,
+    /// Number of the flow's class; none if it has none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub class: Option<u8>,
     /// The worker's role for the shard: primary, acting, or a role that has a copy; none on a
     /// standalone node.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use weir_engine::{Direction, EngineCounters, Side};
 use weir_nat::{
-    BlockView, Endpoint, HomeLimits, Protocol, SessionView, ShardId, SubscriberPart, SubscriberView,
+    BlockView, Endpoint, FlowClass, HomeLimits, Protocol, SessionView, ShardId, SubscriberPart,
+    SubscriberView,
 };
 use weir_process::Log;
 
@@ -125,6 +126,7 @@ pub(crate) fn session(number: u16) -> SessionView {
         age_sec: 2,
         idle_sec: 1,
         timeout_sec: 300,
+        class: FlowClass::NONE,
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::Effect;
 use crate::desired::difference::{SettingChange, homes, object, section_changes, words};
-use crate::desired::policy_difference::policy_difference;
+use crate::desired::policy_difference::policy_changes;
 use crate::desired::public_difference::public_difference;
 use crate::types::{Config, ShardSettings};
 
@@ -26,9 +26,15 @@ pub fn node_difference(start: &Config, old: &Config, new: &Config) -> Vec<Settin
     }
     homes(&old.access.subscribers, &new.access.subscribers, "access.subscribers", &mut changes);
     shards(old, new, &mut changes);
-    changes.extend(policy_difference(&old.policy, &new.policy));
+    changes.extend(policy_changes(&old.policy, &new.policy, quota_max(start)));
     changes.extend(public_difference(&old.public, &new.public));
     changes
+}
+
+/// Returns the largest quota of ports for which the tables of a node with this file are built.
+fn quota_max(start: &Config) -> u64 {
+    let of_groups = start.policy.groups.iter().filter_map(|it| it.limits.ports_per_subscriber);
+    of_groups.chain([start.nat.ports_per_subscriber]).max().map_or(0, u64::from)
 }
 
 /// Returns the keys of a section.

@@ -1,6 +1,7 @@
 //! The operator's rules about new flows, as the file has them: sets of prefixes, groups of homes,
-//! rules in their order.
+//! classes of flows, rules in their order.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -10,13 +11,18 @@ use serde::{Serialize, Serializer};
 /// Most groups of homes. A home that is in none has the number 0, and a group's number has 4 bits.
 pub const GROUPS_MAX: usize = 15;
 
-/// `[[set]]`, `[[group]]` and `[[rule]]`. Unless a file has some, all are empty.
+/// Greatest number of a class. A flow's class has 2 bits, and 0 is none.
+pub const CLASS_ID_MAX: u8 = 3;
+
+/// `[[set]]`, `[[group]]`, `[[class]]` and `[[rule]]`. Unless a file has some, all are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicySettings {
     /// By name. Names of sets differ from each other, as those of groups and of rules do.
     pub sets: Vec<SetSettings>,
     /// By name, at most [`GROUPS_MAX`]; no two overlap.
     pub groups: Vec<GroupSettings>,
+    /// By number; names differ from each other.
+    pub classes: Vec<FlowClassSettings>,
     /// In the order of the file: the first that fits a flow decides on it.
     pub rules: Vec<RuleSettings>,
 }
@@ -24,13 +30,15 @@ pub struct PolicySettings {
 impl PolicySettings {
     /// Whether the file has nothing of it.
     pub fn is_empty(&self) -> bool {
-        self.sets.is_empty() && self.groups.is_empty() && self.rules.is_empty()
+        let Self { sets, groups, classes, rules } = self;
+        sets.is_empty() && groups.is_empty() && classes.is_empty() && rules.is_empty()
     }
 
     /// Puts in one order what has none, so that equal policies are equal values.
     pub(crate) fn sorted(mut self) -> Self {
         self.sets.sort_by(|one, other| one.name.cmp(&other.name));
         self.groups.sort_by(|one, other| one.name.cmp(&other.name));
+        self.classes.sort_by_key(|class| class.id);
         for set in &mut self.sets {
             if let SetSource::Prefixes(prefixes) = &mut set.source {
                 sort(prefixes);
@@ -110,6 +118,20 @@ impl GroupLimitSettings {
     }
 }
 
+/// `[[class]]`: what flows get beside the verdict of their rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlowClassSettings {
+    /// 1 to [`CLASS_ID_MAX`].
+    pub id: u8,
+    pub name: String,
+    /// Codepoint of the packets, below 64; `None`: as they came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
+    /// Keys of `[timeouts]` that have other values here.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub timeouts: BTreeMap<&'static str, u32>,
+}
+
 /// `[[rule]]`. Empty lists fit everything; written are only the keys that the file has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleSettings {
@@ -130,6 +152,9 @@ pub struct RuleSettings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remote_port: Vec<PortSpan>,
     pub action: ActionSetting,
+    /// Name of the class of the flows that it accepts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// Whether the log names the flows on which it decides.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
@@ -169,6 +194,8 @@ pub enum ActionSetting {
     Drop,
     /// Packets are dropped and their sender is notified.
     Reject,
+    /// Packets pass as they are.
+    Bypass,
 }
 
 /// An element of `subscribers` or `remote`. In text a prefix, or `@` and the name of a set.

@@ -37,6 +37,7 @@ impl NamedRule {
             RuleAction::Accept => "accept",
             RuleAction::Drop => "drop",
             RuleAction::Reject => "reject",
+            RuleAction::Bypass => "bypass",
         }
     }
 }

@@ -1,8 +1,13 @@
 //! Turns the configuration file into the configuration of one worker's NAT.
 
+use std::collections::BTreeMap;
+
 use weir_config::{Config, GroupSettings, ShardSettings};
 use weir_engine::CommitLimits;
-use weir_nat::{Filtering, HomeAllowance, NatConfig, Pooling, SessionLog, ShardRoom, Timeouts};
+use weir_nat::{
+    ClassSettings, Filtering, FlowClass, HomeAllowance, NatConfig, Pooling, SessionLog, ShardRoom,
+    Timeouts,
+};
 
 use crate::setup::nat_shard;
 
@@ -51,6 +56,7 @@ pub fn nat_config(
         new_flows_burst: limits.new_flows_burst,
         new_homes_per_sec: limits.new_homes_per_sec,
         timeouts: timeouts(&config.timeouts),
+        classes: classes(config),
         quarantine_sec: nat.quarantine_sec,
         udp_inbound_refresh: nat.udp_inbound_refresh,
         inbound_sessions_max: nat.inbound_sessions_max,
@@ -84,6 +90,15 @@ pub fn nat_config(
     let allowances = of_groups.map(|(group, settings)| (group, allowance(&tables, settings)));
     tables.group_allowances = allowances.collect();
     tables
+}
+
+/// Returns what the flows of each class get.
+fn classes(config: &Config) -> BTreeMap<FlowClass, ClassSettings> {
+    let classes = config.policy.classes.iter().filter_map(|class| {
+        let timeouts = timeouts(&config.timeouts.with(&class.timeouts));
+        Some((FlowClass::new(class.id)?, ClassSettings { timeouts, dscp: class.dscp }))
+    });
+    classes.collect()
 }
 
 /// Returns what a home of a group may have.
@@ -160,6 +175,15 @@ pub(crate) mod tests {
         assert_eq!((both.new_flows_per_sec, both.new_flows_burst), (7, 9));
         assert_eq!(both.new_homes_per_sec, Some(3));
         assert_eq!(nat("").new_homes_per_sec, None, "a share of the shard's homes");
+    }
+
+    #[test]
+    fn class_has_its_own_timers_and_those_of_all_flows_for_the_rest() {
+        let both = nat("[timeouts]\nicmp_sec = 90\n\
+             [[class]]\nid = 2\nname = \"dns\"\ndscp = \"af21\"\ntimeouts = { udp_sec = 20 }\n");
+        let class = both.classes[&FlowClass::new(2).unwrap()];
+        assert_eq!((class.dscp, class.timeouts.udp, class.timeouts.icmp), (Some(18), 20, 90));
+        assert_eq!((both.classes.len(), both.timeouts.udp), (1, 300));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Hot. Translation of a packet from the internet (or from another home) on its way to a home.
 
-use weir_nat::{Delivery, Hash, Home, Inbound, RecordId, Refusal, ShardIndex};
+use weir_nat::{Delivery, Hash, Home, Inbound, RecordId, Refusal, ShardIndex, Translated};
 use weir_wire::checksum::Delta;
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
@@ -69,7 +69,7 @@ impl Downstream {
     };
 
     #[inline]
-    fn inbound(&self) -> Inbound {
+    pub(crate) fn inbound(&self) -> Inbound {
         Inbound {
             public: self.key.destination,
             remote: self.key.source,
@@ -89,12 +89,13 @@ impl<F: Frame> Engine<F> {
     ) {
         if let Some(candidate) = packet.candidate.filter(|_| packet.fits_fast_path) {
             let (inbound, now) = (packet.inbound(), cx.now.tick());
-            if let Some(delivery) = self.nat.inbound_established(candidate, &inbound, now) {
-                if !self.duties.serves(delivery.home.shard) {
+            if let Some(translated) = self.nat.inbound_established(candidate, &inbound, now) {
+                let shard = translated.to.home.shard;
+                if !self.duties.serves(shard) {
                     return self.discard(DropReason::NotServing);
                 }
-                self.duties.note_traffic(delivery.home.shard);
-                return self.send_fast_path_down(frame, packet, &delivery, cx);
+                self.duties.note_traffic(shard);
+                return self.send_fast_path_down(frame, packet, &translated, cx);
             }
         }
         self.slow_path_down(frame, packet, cx);
@@ -105,13 +106,14 @@ impl<F: Frame> Engine<F> {
         &mut self,
         mut frame: F,
         packet: &Downstream,
-        delivery: &Delivery,
+        Translated { to: delivery, class }: &Translated<Delivery>,
         cx: &mut Context<'_, P>,
     ) {
         let Downstream { hash, key, .. } = packet;
         self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, Side::Internet);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
         rewrite::forward_fast_path(bytes, key.protocol, PacketEnd::Destination, inside);
+        self.mark(bytes, *class);
         self.encapsulate(frame, &delivery.home, (hash.0 >> 32) as u32, cx);
     }
 
@@ -123,8 +125,9 @@ impl<F: Frame> Engine<F> {
         packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
-        let Some(shard) = self.nat.shard_of_public(packet.key.destination.address) else {
-            return self.discard(DropReason::NotLocal);
+        let destination = packet.key.destination.address;
+        let Some(shard) = self.nat.shard_of_public(destination) else {
+            return self.no_public_address(frame, packet, cx);
         };
         if !self.duties.serves(shard) {
             return self.discard(DropReason::NotServing);
@@ -157,7 +160,7 @@ impl<F: Frame> Engine<F> {
 
     fn session_down<P: Pool<Frame = F>>(
         &mut self,
-        mut frame: F,
+        frame: F,
         packet: &Downstream,
         shard: ShardIndex,
         cx: &mut Context<'_, P>,
@@ -168,52 +171,50 @@ impl<F: Frame> Engine<F> {
         if is_unknown && self.nat.has_static() && self.duties.creates(shard) {
             delivered = self.nat.inbound_static(&inbound, now);
         }
-        let delivery = match delivered {
-            Ok(delivery) => delivery,
+        let translated = match delivered {
+            Ok(translated) => translated,
             Err(Refusal::RuleReject) => return Err(self.reject_down(packet, frame.data(), cx)),
             Err(refusal) if self.duties.creates(shard) => return Err(refusal.into()),
             Err(refusal) => return self.miss_elsewhere_down(frame, packet, shard, refusal, cx),
         };
         self.note_downstream(packet, shard);
-        if !self.may_take_slow_path(&delivery.home, Way::Down) {
+        if !self.may_take_slow_path(&translated.to.home, Way::Down) {
             return Err(DropReason::SlowPathLimit);
         }
-        if packet.key.kind == PacketKind::Session {
-            self.send_down(frame, packet, &delivery, cx);
-            return Ok(());
+        self.translated_down(frame, packet, translated, cx)
+    }
+
+    /// Delivers a packet whose home is known; it may be a first fragment.
+    pub(crate) fn translated_down<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &Downstream,
+        translated: Translated<Delivery>,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let home = &translated.to.home;
+        self.check_hop(frame.data(), home, cx)?;
+        self.edit_down(&mut frame, packet, &translated);
+        match packet.key.kind {
+            PacketKind::Session => self.deliver(frame, home, packet.hash, cx),
+            _ => self.first_fragment_down(frame, &packet.key, translated, cx),
         }
-        self.check_hop(frame.data(), &delivery.home, cx)?;
-        self.edit_down(&mut frame, packet, &delivery);
-        self.first_fragment_down(frame, &packet.key, delivery, cx);
         Ok(())
     }
 
     /// Notes a packet with a mapping, if the shard's routes led it here.
-    fn note_downstream(&mut self, packet: &Downstream, shard: ShardIndex) {
+    pub(crate) fn note_downstream(&mut self, packet: &Downstream, shard: ShardIndex) {
         if packet.step == DownstreamStep::Translate {
             self.duties.note_traffic(shard);
         }
     }
 
-    fn send_down<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        packet: &Downstream,
-        delivery: &Delivery,
-        cx: &mut Context<'_, P>,
-    ) {
-        if let Err(reason) = self.check_hop(frame.data(), &delivery.home, cx) {
-            return self.discard(reason);
-        }
-        self.edit_down(&mut frame, packet, delivery);
-        self.deliver(frame, &delivery.home, packet.hash, cx);
-    }
-
-    fn edit_down(&self, frame: &mut F, packet: &Downstream, delivery: &Delivery) {
+    fn edit_down(&self, frame: &mut F, packet: &Downstream, translated: &Translated<Delivery>) {
         let Downstream { key, header_len, .. } = packet;
         self.edit_syn(frame, *header_len, key.tcp_flags, Side::Internet);
-        let (bytes, inside) = (frame.data_mut(), delivery.inside);
+        let (bytes, inside) = (frame.data_mut(), translated.to.inside);
         rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Destination, inside);
+        self.mark(bytes, translated.class);
     }
 
     /// Translates an ICMP error from the internet about a home's packet: the quoted source becomes

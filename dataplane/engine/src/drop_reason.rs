@@ -108,6 +108,8 @@ impl From<Refusal> for DropReason {
             Refusal::Filtered => Self::Filtered,
             Refusal::RuleDrop => Self::RuleDrop,
             Refusal::RuleReject => Self::RuleReject,
+            // Such a packet is dropped only where it cannot pass.
+            Refusal::RuleBypass => Self::RuleDrop,
             Refusal::TcpNotSyn => Self::TcpNotSyn,
             Refusal::AddressConflict => Self::AddressConflict,
             Refusal::InsideNotPublic => Self::InsideNotPublic,

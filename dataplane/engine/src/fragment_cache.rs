@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
 use weir_flow::HashKey;
-use weir_nat::{Delivery, Dependency, GROUPS, Home, ShardIndex, TableUse};
+use weir_nat::{Delivery, Dependency, FlowClass, GROUPS, Home, ShardIndex, TableUse, Translated};
 
 use crate::config::FragmentLimits;
 use crate::fragment_room::{EntryLinks, EntryList, NONE, Room};
@@ -70,10 +70,11 @@ impl DatagramKey {
 /// Result of the first fragment's look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Translation {
-    /// Toward the internet: the public source address and the new identification.
-    Up { public: u32, identification: u16 },
+    /// Toward the internet: the public source address, the new identification, and the class of
+    /// the flow.
+    Up { public: u32, identification: u16, class: FlowClass },
     /// Toward a home.
-    Down(Delivery),
+    Down(Translated<Delivery>),
     /// To another worker, which knows more about the shard.
     Away,
 }
@@ -260,7 +261,7 @@ impl<F> FragmentCache<F> {
             let DatagramState::Known { translation, .. } = state else { continue };
             let is_from = key.home.is_some_and(|home| home.shard == shard);
             let is_to =
-                matches!(translation, Translation::Down(delivery) if delivery.home.shard == shard);
+                matches!(translation, Translation::Down(down) if down.to.home.shard == shard);
             if is_from || is_to {
                 self.drop_held(entry as u32);
             }

@@ -3,10 +3,23 @@
 use std::collections::HashMap;
 
 use bolero::{TypeGenerator, check};
+use weir_nat::Endpoint;
 
 use super::*;
 
 const HOME: Home = Home { shard: ShardIndex(0), outer: 7, gre_key: None };
+
+/// Returns what takes a packet to a home.
+fn down(home: Home) -> Translation {
+    let to = Delivery { home, inside: Endpoint::new(1, 1) };
+    Translation::Down(Translated { to, class: FlowClass::NONE })
+}
+
+/// Returns what takes a packet to the internet, from this address with this identification.
+fn up_as(number: u16) -> Translation {
+    let (public, class) = (number.into(), FlowClass::NONE);
+    Translation::Up { public, identification: number, class }
+}
 
 fn key(identification: u16) -> DatagramKey {
     DatagramKey { home: None, source: 1, destination: 2, identification, protocol: 17 }
@@ -47,8 +60,7 @@ fn cache() -> FragmentCache<u32> {
 }
 
 fn up(cache: &mut FragmentCache<u32>, key: DatagramKey, now_ms: u64) -> Vec<u32> {
-    let translation = Translation::Up { public: 9, identification: 9 };
-    let mut early = cache.learn(key, key.sender(0), translation, Dependency::Nothing, now_ms);
+    let mut early = cache.learn(key, key.sender(0), up_as(9), Dependency::Nothing, now_ms);
     std::iter::from_fn(|| cache.release(&mut early)).collect()
 }
 
@@ -120,10 +132,8 @@ fn in_a_full_room_the_greediest_party_gives_way() {
 #[test]
 fn forged_remotes_displace_remotes_only() {
     let mut cache = cache();
-    let delivery = Delivery { home: HOME, inside: weir_nat::Endpoint::new(1, 1) };
     for n in 0..2 {
-        let down = Translation::Down(delivery);
-        let _ = cache.learn(key(n), party_of(HOME), down, Dependency::Nothing, 0);
+        let _ = cache.learn(key(n), party_of(HOME), down(HOME), Dependency::Nothing, 0);
     }
     hold(&mut cache, of_home(1, 0), 1, 0).unwrap();
     up(&mut cache, of_home(1, 1), 0);
@@ -231,8 +241,7 @@ fn table() {
                 }
                 Act::First { home, identification } => {
                     let key = any_key(home | 8, identification);
-                    let translation = Translation::Up { public: 1, identification: 1 };
-                    learn(key, key.sender(0), translation);
+                    learn(key, key.sender(0), up_as(1));
                 }
                 Act::Deliver { source, identification, home } => {
                     let key = any_key(source & 7, identification);
@@ -241,8 +250,7 @@ fn table() {
                         outer: home.into(),
                         gre_key: None,
                     };
-                    let delivery = Delivery { home, inside: weir_nat::Endpoint::new(1, 1) };
-                    learn(key, party_of(home), Translation::Down(delivery));
+                    learn(key, party_of(home), down(home));
                 }
                 Act::Away { home, identification } => {
                     let key = any_key(home, identification);

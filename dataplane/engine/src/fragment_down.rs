@@ -1,6 +1,6 @@
 //! Fragments of a datagram to a home: later fragments take the route of the first one.
 
-use weir_nat::{Delivery, Hash, ShardIndex};
+use weir_nat::{Delivery, Hash, ShardIndex, Translated};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
@@ -17,16 +17,17 @@ impl<F: Frame> Engine<F> {
         &mut self,
         frame: F,
         key: &FlowKey,
-        delivery: Delivery,
+        translated: Translated<Delivery>,
         cx: &mut Context<'_, P>,
     ) {
         let datagram = datagram_key(frame.data(), key);
-        let party = self.party_of(&delivery.home);
-        let (translation, dependency) = (Translation::Down(delivery), self.nat.dependency());
+        let home = &translated.to.home;
+        let party = self.party_of(home);
+        let (translation, dependency) = (Translation::Down(translated), self.nat.dependency());
         let mut early = self.fragments.learn(datagram, party, translation, dependency, cx.now.ms);
-        self.deliver(frame, &delivery.home, fragment_flow(&datagram), cx);
+        self.deliver(frame, home, fragment_flow(&datagram), cx);
         while let Some(held) = self.fragments.release(&mut early) {
-            if let Err(reason) = self.follow_down(held, &delivery, &datagram, cx) {
+            if let Err(reason) = self.follow_down(held, &translated, &datagram, cx) {
                 self.discard(reason);
             }
         }
@@ -45,7 +46,9 @@ impl<F: Frame> Engine<F> {
             self.nat.depend_on(dependency);
         }
         match learned.map(|(translation, _)| translation) {
-            Some(Translation::Down(delivery)) => self.follow_down(frame, &delivery, &datagram, cx),
+            Some(Translation::Down(translated)) => {
+                self.follow_down(frame, &translated, &datagram, cx)
+            }
             Some(Translation::Away) => match self.redirect_down_to(packet, shard) {
                 Some(to) => self.redirect(frame, None, to, cx),
                 None => Err(DropReason::MissRefused),
@@ -64,13 +67,15 @@ impl<F: Frame> Engine<F> {
     fn follow_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
-        delivery: &Delivery,
+        Translated { to: delivery, class }: &Translated<Delivery>,
         datagram: &DatagramKey,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         self.check_hop(frame.data(), &delivery.home, cx)?;
-        rewrite::address(frame.data_mut(), PacketEnd::Destination, delivery.inside.address);
-        rewrite::decrement_ttl(frame.data_mut());
+        let bytes = frame.data_mut();
+        rewrite::address(bytes, PacketEnd::Destination, delivery.inside.address);
+        rewrite::decrement_ttl(bytes);
+        self.mark(bytes, *class);
         self.deliver(frame, &delivery.home, fragment_flow(datagram), cx);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Fragments of a home's datagram: later fragments take the route of the first one.
 
-use weir_nat::{Endpoint, Hash, Home};
+use weir_nat::{Endpoint, FlowClass, Hash, Home, Translated};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
@@ -19,7 +19,7 @@ impl<F: Frame> Engine<F> {
         mut frame: F,
         home: &Home,
         key: &FlowKey,
-        public: Endpoint,
+        Translated { to: public, class }: Translated<Endpoint>,
         cx: &mut Context<'_, P>,
     ) {
         let home = self.nat.identity(home);
@@ -27,7 +27,9 @@ impl<F: Frame> Engine<F> {
         // A duplicate of a first fragment must not split the later fragments between two
         // identifications.
         let identification = match self.fragments.translation(&datagram) {
-            Some(Translation::Up { public: known, identification }) if known == public.address => {
+            Some(Translation::Up { public: known, identification, .. })
+                if known == public.address =>
+            {
                 identification
             }
             _ => self.identifications.replace(Fragmented {
@@ -37,14 +39,14 @@ impl<F: Frame> Engine<F> {
                 protocol: datagram.protocol,
             }),
         };
-        let translation = Translation::Up { public: public.address, identification };
+        let translation = Translation::Up { public: public.address, identification, class };
         let (party, dependency) = (self.party_of(&home), self.nat.dependency());
         let mut early = self.fragments.learn(datagram, party, translation, dependency, cx.now.ms);
         rewrite::identification(frame.data_mut(), identification);
         let hash = Hash(u64::from(identification) << 32);
         self.forward_up(frame, key.destination.address, hash, cx);
         while let Some(held) = self.fragments.release(&mut early) {
-            self.follow_up(held, public.address, identification, cx);
+            self.follow_up(held, public.address, identification, class, cx);
         }
     }
 
@@ -61,8 +63,8 @@ impl<F: Frame> Engine<F> {
             self.nat.depend_on(dependency);
         }
         match learned.map(|(translation, _)| translation) {
-            Some(Translation::Up { public, identification }) => {
-                self.follow_up(frame, public, identification, cx);
+            Some(Translation::Up { public, identification, class }) => {
+                self.follow_up(frame, public, identification, class, cx);
                 Ok(())
             }
             // The home is not checked yet: no mapping was found for it.
@@ -100,11 +102,13 @@ impl<F: Frame> Engine<F> {
         mut frame: F,
         public: u32,
         identification: u16,
+        class: FlowClass,
         cx: &mut Context<'_, P>,
     ) {
         let bytes = frame.data_mut();
         rewrite::address(bytes, PacketEnd::Source, public);
         rewrite::identification(bytes, identification);
+        self.mark(bytes, class);
         rewrite::decrement_ttl(bytes);
         let to = destination(bytes);
         self.forward_up(frame, to, Hash(u64::from(identification) << 32), cx);

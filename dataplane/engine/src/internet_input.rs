@@ -174,13 +174,14 @@ impl<F: Frame> Engine<F> {
         if is_martian(whole.ip) {
             return Err(DropReason::Martian);
         }
-        if !self.nat.is_public(destination) {
+        let is_bypassed = !self.nat.is_public(destination);
+        if is_bypassed && self.bypassed_home(destination).is_none() {
             return Err(DropReason::NotLocal);
         }
-        // An ICMP query of a home on another worker comes from this side. Other requests from here
-        // do not pass.
+        // An ICMP query of a home on another worker comes from this side, and a rule may let one
+        // pass as it is. Other requests from here do not pass.
         let is_query = whole.ip.protocol == ipv4::PROTOCOL_ICMP;
-        let is_neighbor = is_query && self.is_public_of_any(whole.ip.source.get());
+        let is_neighbor = is_query && (is_bypassed || self.is_public_of_any(whole.ip.source.get()));
         let toward = if is_neighbor { Toward::Neighbor } else { Toward::Home };
         self.public_input(&whole, toward, packet)?;
         Ok(DownstreamStep::Translate)

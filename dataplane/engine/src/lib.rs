@@ -38,6 +38,7 @@ mod access_input;
 mod admin;
 mod arp;
 mod burst;
+mod bypass;
 mod config;
 mod counters;
 mod datagram;
@@ -66,6 +67,7 @@ mod late;
 mod link_header;
 mod live;
 mod local;
+mod mark;
 mod neighbor;
 mod new_flows;
 mod output;
@@ -82,6 +84,7 @@ mod setup;
 mod shards;
 mod slow_path;
 mod upstream;
+mod waiting_packet;
 
 /// The unit tests use the `world` module of the tests in `tests/`, which refers to this crate by
 /// its external name.

@@ -12,8 +12,7 @@
 use std::vec::Drain;
 
 use weir_nat::{
-    ASKED_MAX, Endpoint, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening, Protocol, Refusal,
-    Tick,
+    Endpoint, FlowClass, Hash, LookUp, Nat, NewFlow, Protocol, Refusal, Tick, Translated,
 };
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::Ipv4;
@@ -25,73 +24,8 @@ use crate::fast_path::{FastUpstream, tcp_flags};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::rewrite::{self, PacketEnd};
 use crate::upstream::Upstream;
+use crate::waiting_packet::{NOT_OTHER, Progress, WaitingPacket};
 use crate::{BURST_MAX, DropReason, Output, Side};
-
-/// How far the flow of a waiting packet is.
-#[derive(Clone, Copy, Debug)]
-enum Progress {
-    /// Another packet of the flow waits before this one.
-    Behind,
-    Waiting,
-    /// `opening` is valid.
-    Prepared,
-    /// `opening` was carried out, for a fast-path packet.
-    Opened,
-    Refused(Refusal),
-}
-
-/// A waiting packet: its flow, its place in its frame, and what is known of its home.
-#[derive(Clone, Copy, Debug)]
-struct WaitingPacket {
-    flow: NewFlow,
-    hash: Hash,
-    home: Hash,
-    /// The subscriber to whom the packet probably belongs.
-    subscriber: LikelySubscriber,
-    opening: Opening,
-    /// Where the packet begins in its frame, and its length.
-    offset: u8,
-    /// Position in [`NewFlows::others`]; `NOT_OTHER` for a fast-path packet.
-    other: u8,
-    len: u16,
-    progress: Progress,
-}
-
-const NOT_OTHER: u8 = u8::MAX;
-const _: () = assert!(BURST_MAX <= ASKED_MAX);
-const _: () = assert!(BURST_MAX < NOT_OTHER as usize);
-
-impl WaitingPacket {
-    const EMPTY: Self = Self {
-        flow: NewFlow::EMPTY,
-        hash: Hash(0),
-        home: Hash(0),
-        subscriber: LikelySubscriber::NONE,
-        opening: Opening::NONE,
-        offset: 0,
-        other: NOT_OTHER,
-        len: 0,
-        progress: Progress::Behind,
-    };
-
-    /// Fills in what the slow path reads of a fast-path packet, which is all of its frame now.
-    fn fill(&self, bytes: &[u8], packet: &mut Upstream) {
-        let &Self { flow: NewFlow { key, .. }, hash, len, .. } = self;
-        FastUpstream { key, look_up: LookUp { hash, ..LookUp::EMPTY }, len }.fill(bytes, 0, packet);
-    }
-
-    /// Opens the flow, or finds the mapping that the packet before it has opened.
-    fn open(&self, nat: &mut Nat, now: Tick) -> Result<Endpoint, Refusal> {
-        match &self.progress {
-            Progress::Prepared => nat.open_mapping(self.hash, &self.flow, &self.opening, now),
-            Progress::Behind | Progress::Waiting => {
-                nat.outbound(self.hash, &self.flow.outbound(), now)
-            }
-            Progress::Opened => Ok(self.opening.public()),
-            Progress::Refused(refusal) => Err(*refusal),
-        }
-    }
-}
 
 /// The waiting packets, in their order.
 #[derive(Debug)]
@@ -157,9 +91,11 @@ impl<F: Frame> NewFlows<F> {
     /// committed; packets behind them are refused too.
     #[cold]
     fn refuse_short(&mut self, nat: &Nat) {
-        for waiting in &mut self.packets[..self.frames.len()] {
-            if let Err(refusal) = nat.check_replicas(waiting.flow.key.shard()) {
-                waiting.progress = Progress::Refused(refusal);
+        for WaitingPacket { flow, progress, .. } in &mut self.packets[..self.frames.len()] {
+            if let Progress::Waiting | Progress::Behind = progress
+                && let Err(refusal) = nat.check_replicas(flow.key.shard())
+            {
+                *progress = Progress::Refused(refusal);
             }
         }
     }
@@ -171,11 +107,16 @@ impl<F: Frame> NewFlows<F> {
         let packets = &mut self.packets[..self.frames.len()];
         let rules = &mut self.rules[..packets.len()];
         nat.find_rules(packets.iter().map(|waiting| &waiting.flow), rules);
-        for (WaitingPacket { flow, progress, .. }, rule) in packets.iter_mut().zip(rules) {
-            if let Progress::Waiting | Progress::Behind = progress
-                && let Err(refusal) = nat.check_rule(*rule, flow)
-            {
-                *progress = Progress::Refused(refusal);
+        if nat.has_bypass() {
+            refuse_segments(packets, nat);
+        }
+        for (waiting, rule) in packets.iter_mut().zip(rules) {
+            if let Progress::Waiting | Progress::Behind = waiting.progress {
+                match nat.check_rule(*rule, &waiting.flow) {
+                    Ok(FlowClass::NONE) => {}
+                    Ok(class) => waiting.set_class(class),
+                    Err(refusal) => waiting.progress = Progress::Refused(refusal),
+                }
             }
         }
     }
@@ -190,9 +131,9 @@ impl<F: Frame> NewFlows<F> {
         }
     }
 
-    /// Does every step but the last.
+    /// Does every step but the last. `must_commit`: the flows must come to replicas.
     #[inline(never)]
-    fn prepare(&mut self, nat: &mut Nat, now: Tick) {
+    fn prepare(&mut self, nat: &mut Nat, now: Tick, must_commit: bool) {
         let packets = &mut self.packets[..self.frames.len()];
         for waiting in &mut *packets {
             waiting.subscriber = nat.prefetch_subscriber(waiting.home);
@@ -201,6 +142,9 @@ impl<F: Frame> NewFlows<F> {
         let is_asked = nat.has_rules();
         if is_asked {
             self.ask(nat);
+        }
+        if must_commit {
+            self.refuse_short(nat);
         }
         let packets = &mut self.packets[..self.frames.len()];
         for WaitingPacket { flow, subscriber, .. } in &mut *packets {
@@ -231,14 +175,14 @@ impl<F: Frame> NewFlows<F> {
         }
     }
 
-    /// Makes the mappings that are prepared for fast-path packets, and notes these as traffic of
-    /// their shards.
+    /// Makes the mappings that are prepared for fast-path packets of no class, and notes these as
+    /// traffic of their shards.
     #[inline(never)]
     fn open(&mut self, nat: &mut Nat, duties: &mut DutyTable, now: Tick) {
         for waiting in &mut self.packets[..self.frames.len()] {
             let WaitingPacket { hash, flow, opening, other, progress, .. } = waiting;
             if matches!(progress, Progress::Prepared) && *other == NOT_OTHER {
-                match nat.open_mapping(*hash, flow, opening, now) {
+                match nat.open_mapping(*hash, flow, opening, FlowClass::NONE, now) {
                     Ok(_) => {
                         duties.note_traffic(flow.key.shard());
                         *progress = Progress::Opened;
@@ -250,14 +194,29 @@ impl<F: Frame> NewFlows<F> {
     }
 }
 
+/// Refuses segments that open nothing, which wait because a rule may let them pass as they are.
+#[cold]
+fn refuse_segments(packets: &mut [WaitingPacket], nat: &mut Nat) {
+    for WaitingPacket { flow, progress, .. } in packets {
+        if let Progress::Waiting = progress
+            && let Err(refusal) = nat.check_opening_or_bypass(&flow.outbound())
+        {
+            *progress = Progress::Refused(refusal);
+        }
+    }
+}
+
 impl<F: Frame> Engine<F> {
     /// Keeps a packet without a mapping until [`open_mappings`](Self::open_mappings). Refuses only
     /// packets that cannot open a flow; no ICMP error is sent about these.
     pub(crate) fn wait(&mut self, frame: F, packet: &Upstream) -> Result<(), DropReason> {
         let Upstream { home, key, .. } = packet;
         let is_behind = self.new_flows.has(packet.hash);
-        // A segment may wait behind the SYN of its own flow.
-        if !is_behind && let Err(refusal) = self.nat.check_opening(key.protocol, key.tcp_flags) {
+        // A segment may wait behind the SYN of its own flow, and for a rule that lets it pass.
+        if !is_behind
+            && !self.nat.has_bypass()
+            && let Err(refusal) = self.nat.check_opening(key.protocol, key.tcp_flags)
+        {
             self.note_upstream(packet);
             return Err(refusal.into());
         }
@@ -299,8 +258,11 @@ impl<F: Frame> Engine<F> {
         if key.is_tcp() {
             let tcp_flags = tcp_flags(frame.data().get(offset..).unwrap_or_default());
             (waiting.flow.protocol, waiting.flow.tcp_flags) = (Protocol::Tcp, tcp_flags);
-            // A segment may wait behind the SYN of its own flow.
-            if !is_behind && let Err(refusal) = nat.check_opening(Protocol::Tcp, tcp_flags) {
+            // A segment may wait behind the SYN of its own flow, and for a rule that lets it pass.
+            if !is_behind
+                && let Err(refusal) = nat.check_opening(Protocol::Tcp, tcp_flags)
+                && !nat.has_bypass()
+            {
                 self.note_home_traffic(&key.home());
                 return Err(refusal.into());
             }
@@ -321,10 +283,7 @@ impl<F: Frame> Engine<F> {
     #[inline(never)]
     fn open_waiting<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         let now = cx.now.tick();
-        if self.held.is_on() {
-            self.new_flows.refuse_short(&self.nat);
-        }
-        self.new_flows.prepare(&mut self.nat, now);
+        self.new_flows.prepare(&mut self.nat, now, self.held.is_on());
         if !self.held.is_on() {
             self.new_flows.open(&mut self.nat, &mut self.duties, now);
         }
@@ -445,7 +404,7 @@ impl<F: Frame> Engine<F> {
         &mut self,
         mut frame: F,
         waiting: &WaitingPacket,
-        opened: Result<Endpoint, Refusal>,
+        opened: Result<Translated<Endpoint>, Refusal>,
         others: &[Upstream],
         cx: &mut Context<'_, P>,
     ) {
@@ -459,12 +418,16 @@ impl<F: Frame> Engine<F> {
             }
         };
         let done = match opened {
-            Ok(public) if packet.fits_fast_path => {
+            Ok(translated) if packet.fits_fast_path => {
                 self.duties.note_traffic(packet.home.shard);
-                self.send_fast_path_up(frame, packet, public, cx);
+                self.send_fast_path_up(frame, packet, translated, cx);
                 Ok(())
             }
-            Ok(public) => self.translated_up(frame, packet, public, cx),
+            Ok(translated) => self.translated_up(frame, packet, translated, cx),
+            Err(Refusal::RuleBypass) => {
+                self.note_upstream(packet);
+                self.bypass_up(frame, packet, cx)
+            }
             Err(refusal) => {
                 self.note_upstream(packet);
                 Err(self.refuse(refusal, packet, frame.data(), cx))

@@ -159,6 +159,14 @@ pub(crate) fn traffic_class(packet: &mut [u8], tos: u8) {
     }
 }
 
+/// Replaces the codepoint and leaves the ECN bits (RFC 2474 section 3, RFC 3168 section 5).
+pub(crate) fn codepoint(packet: &mut [u8], dscp: u8) {
+    if let Ok((ip, _)) = Ipv4::ref_from_prefix(packet) {
+        let tos = dscp << 2 | ip.tos & 0b11;
+        traffic_class(packet, tos);
+    }
+}
+
 /// Replaces the identification, so that the fragments of two homes behind one address never mix
 /// (RFC 6864 section 5.3.1).
 #[inline]
@@ -191,6 +199,17 @@ mod tests {
 
     /// Addresses, ports and checksums of extreme and of usual values.
     const WORDS: [u16; 7] = [1, 0x7f, 0xff, 0x1234, 0xff00, 0xfffe, 0xffff];
+
+    #[test]
+    fn a_codepoint_replaces_another_and_leaves_ecn() {
+        let mut packet = build::ipv4(1, 2).udp(3, 4, [0; 8]);
+        traffic_class(&mut packet, 0b1010_1011);
+        let before = packet.clone();
+        codepoint(&mut packet, 46);
+        assert_eq!((packet[1], packet.len()), (46 << 2 | 0b11, before.len()));
+        traffic_class(&mut packet, 0b1010_1011);
+        assert_eq!(packet, before, "the checksum follows");
+    }
 
     #[test]
     fn edit_by_words_equals_edit_by_fields() {

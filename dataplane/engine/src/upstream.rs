@@ -1,6 +1,6 @@
 //! Hot. Translation of a home's packet on its way to the internet.
 
-use weir_nat::{Endpoint, Hash, Home, Outbound, RecordId, Refusal, ShardIndex};
+use weir_nat::{Endpoint, Hash, Home, Outbound, RecordId, Refusal, ShardIndex, Translated};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::{self, Ipv4};
@@ -100,9 +100,9 @@ impl<F: Frame> Engine<F> {
     ) {
         if let Some(candidate) = packet.candidate.filter(|_| packet.fits_fast_path) {
             let (outbound, now) = (packet.outbound(), cx.now.tick());
-            if let Some(public) = self.nat.outbound_established(candidate, &outbound, now) {
+            if let Some(translated) = self.nat.outbound_established(candidate, &outbound, now) {
                 self.duties.note_traffic(packet.home.shard);
-                return self.send_fast_path_up(frame, packet, public, cx);
+                return self.send_fast_path_up(frame, packet, translated, cx);
             }
         }
         self.slow_path_up(frame, packet, cx);
@@ -113,12 +113,13 @@ impl<F: Frame> Engine<F> {
         &mut self,
         mut frame: F,
         packet: &Upstream,
-        public: Endpoint,
+        Translated { to: public, class }: Translated<Endpoint>,
         cx: &mut Context<'_, P>,
     ) {
         let Upstream { hash, key, .. } = packet;
         self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, Side::Access);
         rewrite::forward_fast_path(frame.data_mut(), key.protocol, PacketEnd::Source, public);
+        self.mark(frame.data_mut(), class);
         if self.nat.is_public(key.destination.address) {
             return self.hairpin(frame, cx);
         }
@@ -199,9 +200,10 @@ impl<F: Frame> Engine<F> {
             return self.redirect_session_up(frame, packet, to, cx);
         }
         match known {
-            Ok(Some(public)) => self.translated_up(frame, packet, public, cx),
+            Ok(Some(translated)) => self.translated_up(frame, packet, translated, cx),
             Ok(None) if self.duties.creates(packet.home.shard) => self.wait(frame, packet),
             Ok(None) => self.miss_elsewhere_up(frame, packet, cx),
+            Err(Refusal::RuleBypass) => self.bypass_up(frame, packet, cx),
             Err(refusal) => Err(self.refuse(refusal, packet, frame.data(), cx)),
         }
     }
@@ -227,37 +229,19 @@ impl<F: Frame> Engine<F> {
         &mut self,
         mut frame: F,
         packet: &Upstream,
-        public: Endpoint,
+        translated: Translated<Endpoint>,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        if packet.key.kind == PacketKind::FirstFragment {
-            let Upstream { home, key, header_len, .. } = packet;
-            self.edit_syn(&mut frame, *header_len, key.tcp_flags, Side::Access);
-            rewrite::forward(
-                frame.data_mut(),
-                *header_len,
-                key.protocol,
-                PacketEnd::Source,
-                public,
-            );
-            self.first_fragment_up(frame, home, key, public, cx);
-            return Ok(());
-        }
-        self.send_up(frame, packet, public, cx);
-        Ok(())
-    }
-
-    fn send_up<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        packet: &Upstream,
-        public: Endpoint,
-        cx: &mut Context<'_, P>,
-    ) {
-        let Upstream { hash, key, header_len, .. } = packet;
+        let Upstream { home, hash, key, header_len, .. } = packet;
         self.edit_syn(&mut frame, *header_len, key.tcp_flags, Side::Access);
-        rewrite::forward(frame.data_mut(), *header_len, key.protocol, PacketEnd::Source, public);
-        self.forward_up(frame, key.destination.address, *hash, cx);
+        let (bytes, public) = (frame.data_mut(), translated.to);
+        rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Source, public);
+        self.mark(bytes, translated.class);
+        match key.kind {
+            PacketKind::FirstFragment => self.first_fragment_up(frame, home, key, translated, cx),
+            _ => self.forward_up(frame, key.destination.address, *hash, cx),
+        }
+        Ok(())
     }
 
     /// RFC 5508 REQ-8, RFC 6888 REQ-11: sends an ICMP error to a home that gets no session for lack
@@ -299,6 +283,11 @@ impl<F: Frame> Engine<F> {
         let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
         let quote = Quote::read(icmp, PacketEnd::Destination)?;
         let known = self.nat.peek_outbound(home, quote.destination, quote.source, quote.protocol);
+        if self.nat.has_bypass() && self.bypasses_quoted_by_home(home, &quote) {
+            rewrite::decrement_ttl(frame.data_mut());
+            self.forward_up(frame, key.destination.address, packet.hash, cx);
+            return Ok(());
+        }
         let Some(public) = known else {
             return match self.redirect_up_to(packet) {
                 Some(to) => self.redirect(frame, Some(home), to, cx),
@@ -325,6 +314,9 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Upstream { home, key, header_len, .. } = packet;
+        if self.nat.has_bypass() && self.nat.bypasses_outbound(&packet.outbound()) {
+            return self.bypass_up(frame, packet, cx);
+        }
         if !self.is_public_of_any(key.destination.address) {
             return Err(DropReason::IcmpUnsolicited);
         }

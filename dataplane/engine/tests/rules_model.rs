@@ -120,6 +120,7 @@ impl Model {
         let is_filtered =
             origin == FlowOrigin::Internet && self.filtering == Filtering::AddressAndPortDependent;
         let expected = match action {
+            Some(RuleAction::Bypass) => unreachable!("no rule of this test has it"),
             Some(RuleAction::Drop) => ([1, 0, 0], 0, 0),
             Some(RuleAction::Reject) => ([0, 1, 0], 0, 1),
             None if is_filtered => ([0, 0, 1], 0, 0),

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use ipnet::Ipv4Net;
 use weir_ids::ShardId;
+use weir_rules::FlowClass;
 
 use crate::logs::session_log::SessionLog;
+use crate::sessions::class_timeouts::ClassSettings;
 use crate::sessions::timeouts::Timeouts;
 use crate::subscribers::allowance::HomeAllowance;
 
@@ -87,6 +89,9 @@ pub struct NatConfig {
     /// `subscribers_max`, at least 16; `u32::MAX`: no limit.
     pub new_homes_per_sec: Option<u32>,
     pub timeouts: Timeouts,
+    /// What the flows of a class get; those of a class that is not here get what the flows of none
+    /// do.
+    pub classes: BTreeMap<FlowClass, ClassSettings>,
     /// How long a port rests before it is given again.
     pub quarantine_sec: u32,
     /// Ports below this one are never given.
@@ -131,6 +136,7 @@ impl Default for NatConfig {
             group_allowances: BTreeMap::new(),
             new_homes_per_sec: Some(u32::MAX),
             timeouts: Timeouts::default(),
+            classes: BTreeMap::new(),
             // RFC 6888 REQ-8: "it SHOULD NOT be reallocated to a new mapping until at least 120
             // seconds have passed".
             quarantine_sec: 120,
@@ -150,6 +156,12 @@ impl Default for NatConfig {
 }
 
 impl NatConfig {
+    /// Returns what the flows of this class get.
+    pub(crate) fn class(&self, class: FlowClass) -> ClassSettings {
+        let none = ClassSettings { timeouts: self.timeouts, dscp: None };
+        self.classes.get(&class).copied().unwrap_or(none)
+    }
+
     /// Returns what a home of this group may have; group 0 has the homes that are in no other.
     pub(crate) fn allowance(&self, group: u8) -> HomeAllowance {
         self.group_allowances.get(&group).copied().unwrap_or(HomeAllowance {

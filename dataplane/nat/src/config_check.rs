@@ -172,8 +172,9 @@ fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
     if config.subscribers.is_empty() {
         return Err(NatError::NoSubscribers);
     }
-    for (name, seconds) in config.timeouts.named() {
-        if seconds == 0 {
+    let of_classes = config.classes.values().map(|class| class.timeouts);
+    for timeouts in of_classes.chain([config.timeouts]) {
+        if let Some((name, _)) = timeouts.named().into_iter().find(|(_, seconds)| *seconds == 0) {
             return Err(NatError::TimeoutZero { name });
         }
     }

@@ -1,15 +1,16 @@
 //! Hot. A packet to a public address: find the mapping, ask the filter, note the packet.
 
 use weir_flow::{Hash, RecordId};
-use weir_rules::{DecidingRule, FlowOrigin, NO_RULE, RuleAction};
+use weir_rules::{FlowClass, FlowOrigin};
 
 use crate::endpoint::{Protocol, Tick};
 use crate::fast_path::OutboundKey;
 use crate::nat::{Nat, Policy};
 use crate::opening::Opening;
-use crate::packet::{Delivery, Inbound, NewFlow, Refusal};
+use crate::packet::{Delivery, Inbound, NewFlow, Refusal, Translated};
 use crate::ports::static_mappings::StaticHolder;
 use crate::replication::journal::MarkKind;
+use crate::rules::AcceptingRule;
 use crate::sessions::mapping::{Mapping, MappingKind, Remote};
 use crate::sessions::session_state::{SentBy, SessionState};
 use crate::sessions::tcp_state;
@@ -24,7 +25,7 @@ impl Nat {
         candidate: RecordId,
         packet: &Inbound,
         now: Tick,
-    ) -> Option<Delivery> {
+    ) -> Option<Translated<Delivery>> {
         let mapping = self.mappings.get_mut(candidate);
         let is_it =
             mapping.kind == MappingKind::Live && mapping.is_public(packet.public, packet.protocol);
@@ -44,26 +45,27 @@ impl Nat {
         hash: Hash,
         packet: &Inbound,
         now: Tick,
-    ) -> Result<Delivery, Refusal> {
+    ) -> Result<Translated<Delivery>, Refusal> {
         let found = self.find_inbound(hash, packet.public, packet.protocol);
         let id = found.ok_or(Refusal::NoMapping)?;
         self.rely_on(id);
         let mapping = self.mappings.get_mut(id);
-        if let Some(delivery) = mapping.inbound_first(packet, &self.policy, now) {
-            return Ok(delivery);
+        if let Some(translated) = mapping.inbound_first(packet, &self.policy, now) {
+            return Ok(translated);
         }
-        let delivery = mapping.delivery();
+        let to = mapping.delivery();
         if self.is_held_first(id, packet.remote, now) {
             let mapping = self.mappings.get_mut(id);
+            let class = mapping.first.state.class();
             let has_changed = note_inbound(&mut mapping.first, packet, &self.policy, now);
             mapping.keep_checksum_deltas();
             if has_changed {
                 self.note_mapping(MarkKind::segment(SentBy::Remote, packet.tcp_flags), id);
             }
-            return Ok(delivery);
+            return Ok(Translated { to, class });
         }
-        self.inbound_further(id, packet, now)?;
-        Ok(delivery)
+        let class = self.inbound_further(id, packet, now)?;
+        Ok(Translated { to, class })
     }
 
     /// Whether there are static mappings: [`inbound_static`](Self::inbound_static) is then to be
@@ -78,14 +80,18 @@ impl Nat {
     /// # Errors
     /// A [`Refusal`]; the tables are then as before.
     #[cold]
-    pub fn inbound_static(&mut self, packet: &Inbound, now: Tick) -> Result<Delivery, Refusal> {
+    pub fn inbound_static(
+        &mut self,
+        packet: &Inbound,
+        now: Tick,
+    ) -> Result<Translated<Delivery>, Refusal> {
         let &Inbound { public, remote, protocol, tcp_flags } = packet;
         let fixed = self.static_of_public(public, protocol);
         let fixed = fixed.filter(|_| !self.is_held(public, protocol));
         let fixed = fixed.ok_or(Refusal::NoMapping)?;
         let StaticHolder { home, inside } = fixed;
         self.check_opening(protocol, tcp_flags)?;
-        let rule = self.ask_static(protocol, &fixed, remote)?;
+        let AcceptingRule { rule, class } = self.ask_static(protocol, &fixed, remote)?;
         self.check_replicas(home.shard)?;
         if !self.has_room(1) {
             return Err(Refusal::TableFull);
@@ -107,59 +113,65 @@ impl Nat {
         record.flows += 1;
         opening.set_static(record.mapping_flags());
         let hash = self.outbound_hash(&home, inside, protocol);
-        self.open_mapping(hash, &flow, &opening, now)?;
+        self.open_mapping(hash, &flow, &opening, class, now)?;
         let hash = self.inbound_hash(public, protocol);
         let id = self.find_inbound(hash, public, protocol).ok_or(Refusal::NoMapping)?;
         let mapping = self.mappings.get_mut(id);
-        mapping.first = Remote::opened(remote, protocol, SentBy::Remote, tcp_flags, now);
+        mapping.first = Remote::opened(remote, protocol, SentBy::Remote, tcp_flags, class, now);
         mapping.sessions_inbound = 1;
-        let delivery = mapping.delivery();
+        let to = mapping.delivery();
         let asked = (protocol, home.outer, inside, remote);
         self.count_accepted(rule, FlowOrigin::Internet, asked);
-        Ok(delivery)
+        Ok(Translated { to, class })
     }
 
     /// Processes a packet of a remote that is not that of the first session, or of one that has run
-    /// out.
+    /// out. Returns the class of its session, or what the rule gives a packet without one.
     fn inbound_further(
         &mut self,
         id: RecordId,
         packet: &Inbound,
         now: Tick,
-    ) -> Result<(), Refusal> {
-        if let Some(session) = self.live_session(id, packet.remote, now) {
-            let remote = &mut self.sessions.get_mut(session).remote;
-            if note_inbound(remote, packet, &self.policy, now) {
-                self.note_session(MarkKind::segment(SentBy::Remote, packet.tcp_flags), session);
+    ) -> Result<FlowClass, Refusal> {
+        let &Inbound { remote, protocol, tcp_flags, .. } = packet;
+        if let Some(session) = self.live_session(id, remote, now) {
+            let known = &mut self.sessions.get_mut(session).remote;
+            let class = known.state.class();
+            if note_inbound(known, packet, &self.policy, now) {
+                self.note_session(MarkKind::segment(SentBy::Remote, tcp_flags), session);
             }
-            return Ok(());
+            return Ok(class);
         }
         // What comes for a static endpoint begins in the record that is over.
         if self.is_mapping_over(id, now) && !self.mappings.get(id).is_static() {
             return Err(Refusal::NoMapping);
         }
-        let rule = self.admit_remote(id, packet, now)?;
-        if packet.protocol != Protocol::Tcp {
+        let AcceptingRule { rule, class } = self.admit_remote(id, packet, now)?;
+        if protocol != Protocol::Tcp {
             // Let in without state: the mapping lives on what the inside sends, and a flood fills
             // no table.
-            self.count_accepted(rule, FlowOrigin::Internet, self.asked_to(id, packet.remote));
-            return Ok(());
+            self.count_accepted(rule, FlowOrigin::Internet, self.asked_to(id, remote));
+            return Ok(class);
         }
         // RFC 7857 section 13: with endpoint-independent filtering the number of sessions that
         // remotes open on a mapping should have a limit, or a flood of them exhausts the state.
         if self.mappings.get(id).sessions_inbound >= self.policy.live.inbound_sessions_max {
             return Err(Refusal::InboundSessionsMax);
         }
-        let remote =
-            Remote::opened(packet.remote, packet.protocol, SentBy::Remote, packet.tcp_flags, now);
-        self.open_session(id, remote, now)?;
-        self.count_accepted(rule, FlowOrigin::Internet, self.asked_to(id, packet.remote));
-        Ok(())
+        let opened = Remote::opened(remote, protocol, SentBy::Remote, tcp_flags, class, now);
+        self.open_session(id, opened, now)?;
+        self.count_accepted(rule, FlowOrigin::Internet, self.asked_to(id, remote));
+        Ok(class)
     }
 
     /// Checks whether a remote without a session may begin one, or send a packet without one. The
-    /// rules decide, and filtering where none fits. Returns the rule, [`NO_RULE`] if there is none.
-    fn admit_remote(&mut self, id: RecordId, packet: &Inbound, now: Tick) -> Result<u32, Refusal> {
+    /// rules decide, and filtering where none fits.
+    fn admit_remote(
+        &mut self,
+        id: RecordId,
+        packet: &Inbound,
+        now: Tick,
+    ) -> Result<AcceptingRule, Refusal> {
         let mapping = self.mappings.get(id);
         if mapping.is_static() && !self.is_static_still(mapping) {
             return Err(Refusal::Filtered);
@@ -173,14 +185,10 @@ impl Nat {
         if packet.protocol == Protocol::Tcp && !tcp_state::is_opening(packet.tcp_flags) {
             return Err(Refusal::TcpNotSyn);
         }
-        match deciding {
-            None => Ok(NO_RULE),
-            Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
-            Some(refusing) => {
-                let asked = self.asked_to(id, packet.remote);
-                Err(self.count_refused(refusing, FlowOrigin::Internet, asked))
-            }
-        }
+        AcceptingRule::of(deciding).map_err(|refusing| {
+            let asked = self.asked_to(id, packet.remote);
+            self.count_refused(refusing, FlowOrigin::Internet, asked)
+        })
     }
 }
 
@@ -193,7 +201,12 @@ impl Mapping {
     /// Notes a packet of the first session; None, and nothing changed, if the packet belongs to
     /// another session, if the session has run out, or if replicas must know of the packet.
     #[inline(always)]
-    fn inbound_first(&mut self, packet: &Inbound, policy: &Policy, now: Tick) -> Option<Delivery> {
+    fn inbound_first(
+        &mut self,
+        packet: &Inbound,
+        policy: &Policy,
+        now: Tick,
+    ) -> Option<Translated<Delivery>> {
         let first = &mut self.first;
         if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.live.timeouts, now)
         {
@@ -205,7 +218,7 @@ impl Mapping {
         }
         first.note(state, refresh, now);
         self.keep_checksum_deltas();
-        Some(self.delivery())
+        Some(Translated { to: self.delivery(), class: state.class() })
     }
 }
 

@@ -4,12 +4,14 @@
 //! blocks of a home, and whether the remote addresses of sessions are counted.
 //! [`LiveNatSettings::fit`] compares beforehand, beside the worker, so that the worker only swaps.
 
+use weir_rules::{CLASSES, FlowClass};
+
 use crate::admin::facet::AdminMut;
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
 use crate::nat::{Nat, quota_blocks};
 use crate::ports::address_ranges::AddressRanges;
-use crate::sessions::timeouts::Timeouts;
+use crate::sessions::class_timeouts::{ClassTimeouts, by_class};
 use crate::subscribers::allowance::{GroupAllowance, GroupAllowances};
 
 /// The settings of a NAT that may change while packets pass; see [`NatConfig`] for each of them.
@@ -22,7 +24,9 @@ pub struct LiveNatSettings {
     pub(crate) flows_max: u32,
     pub(crate) new_homes_per_sec: Option<u32>,
     pub(crate) quarantine_sec: u32,
-    pub(crate) timeouts: Timeouts,
+    pub(crate) timeouts: ClassTimeouts,
+    /// The codepoint of the packets of each class.
+    pub(crate) dscp: [Option<u8>; CLASSES],
     pub(crate) allowances: GroupAllowances,
 }
 
@@ -83,7 +87,8 @@ impl LiveNatSettings {
             flows_max: config.flows_max,
             new_homes_per_sec: config.new_homes_per_sec,
             quarantine_sec: config.quarantine_sec,
-            timeouts: config.timeouts,
+            timeouts: ClassTimeouts::new(|class| config.class(class).timeouts),
+            dscp: by_class(|class| config.class(class).dscp),
             allowances: GroupAllowances::new(|group| GroupAllowance {
                 home: config.allowance(group),
                 quota_blocks: quotas[usize::from(group)],
@@ -136,6 +141,11 @@ impl AdminMut<'_> {
 }
 
 impl Nat {
+    /// Returns the codepoint that the packets of a class get (DSCP, RFC 2474 section 3).
+    pub fn dscp_of(&self, class: FlowClass) -> Option<u8> {
+        self.policy.live.dscp[usize::from(class.number())]
+    }
+
     fn check_fit(&self, settings: &LiveNatSettings) {
         let is_counted = settings.filtering != Filtering::AddressDependent;
         assert!(is_counted || self.policy.counts_addresses, "remote addresses are counted");

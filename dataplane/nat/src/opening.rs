@@ -2,6 +2,7 @@
 //! for all new flows of a burst.
 
 use weir_flow::{Hash, RecordId, SlabId};
+use weir_rules::FlowClass;
 
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::logs::block_event::BlockEventKind;
@@ -288,7 +289,7 @@ impl Nat {
     }
 
     /// Step 6: makes a prepared mapping and returns its public endpoint. `hash` is
-    /// [`outbound_hash`](Self::outbound_hash) of the packet.
+    /// [`outbound_hash`](Self::outbound_hash) of the packet, `class` that of its flow.
     ///
     /// # Errors
     /// A [`Refusal`]; what was prepared is then undone.
@@ -298,13 +299,14 @@ impl Nat {
         hash: Hash,
         flow: &NewFlow,
         opening: &Opening,
+        class: FlowClass,
         now: Tick,
     ) -> Result<Endpoint, Refusal> {
         if !self.policy.enabled {
             self.check_inside_is_free(flow, now)
                 .inspect_err(|_| self.undo(opening, flow.protocol))?;
         }
-        let Some(id) = self.write_mapping(hash, flow, opening, now) else {
+        let Some(id) = self.write_mapping(hash, flow, opening, class, now) else {
             self.undo(opening, flow.protocol);
             return Err(Refusal::TableFull);
         };
@@ -367,10 +369,11 @@ impl Nat {
         hash: Hash,
         flow: &NewFlow,
         opening: &Opening,
+        class: FlowClass,
         now: Tick,
     ) -> Option<RecordId> {
         let (id, mapping) = self.mappings.alloc_mut(opening.slab)?;
-        fill(mapping, flow, opening, now);
+        fill(mapping, flow, opening, class, now);
         if flow.gre_key.is_some() {
             self.policy.has_keyed = true;
         }
@@ -405,7 +408,7 @@ impl Nat {
 
 /// Fills everything but the version.
 #[inline(always)]
-fn fill(mapping: &mut Mapping, flow: &NewFlow, opening: &Opening, now: Tick) {
+fn fill(mapping: &mut Mapping, flow: &NewFlow, opening: &Opening, class: FlowClass, now: Tick) {
     let (home, inside, remote) = (flow.key.home(), flow.key.inside(), flow.key.remote());
     let PortLease { subscriber, public, .. } = opening.lease;
     mapping.public_address = public.address;
@@ -416,7 +419,8 @@ fn fill(mapping: &mut Mapping, flow: &NewFlow, opening: &Opening, now: Tick) {
     mapping.protocol = flow.protocol;
     mapping.kind = MappingKind::Live;
     mapping.public_port = public.port;
-    mapping.first = Remote::opened(remote, flow.protocol, SentBy::Inside, flow.tcp_flags, now);
+    mapping.first =
+        Remote::opened(remote, flow.protocol, SentBy::Inside, flow.tcp_flags, class, now);
     mapping.address = opening.address;
     mapping.subscriber = subscriber;
     mapping.created = now;

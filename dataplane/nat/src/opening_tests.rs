@@ -54,7 +54,7 @@ fn burst(world: &mut World, packets: &[Outbound]) -> Vec<Result<Endpoint, Refusa
     }
     let opened = packets.iter().zip(prepared).map(|(packet, opening)| {
         let hash = world.nat.outbound_hash(&packet.home, packet.inside, packet.protocol);
-        world.nat.open_mapping(hash, &packet.into(), &opening?, world.now)
+        world.nat.open_mapping(hash, &packet.into(), &opening?, FlowClass::NONE, world.now)
     });
     opened.collect()
 }
@@ -142,7 +142,8 @@ fn a_candidate_slot_that_was_given_to_another_home_is_not_used() {
     assert_eq!(found.slot, candidate.slot, "the new home has that slot");
     let opening = prepare_likely(&mut world, &old, candidate).unwrap();
     let hash = world.nat.outbound_hash(&old.home, old.inside, old.protocol);
-    let public = world.nat.open_mapping(hash, &(&old).into(), &opening, world.now).unwrap();
+    let public =
+        world.nat.open_mapping(hash, &(&old).into(), &opening, FlowClass::NONE, world.now).unwrap();
     assert_eq!(world.nat.admin().gauges().subscribers, 2);
     assert_eq!(world.udp_back(public, server(0)).unwrap().home, home(1));
     audit(&world.nat);
@@ -241,7 +242,10 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
     let refusal = (0..64).find_map(|n| {
         let packet = flow(home(1), n);
         let opening = prepare(&mut world, &packet).unwrap();
-        world.nat.open_mapping(crowded, &(&packet).into(), &opening, world.now).err()
+        world
+            .nat
+            .open_mapping(crowded, &(&packet).into(), &opening, FlowClass::NONE, world.now)
+            .err()
     });
     assert_eq!(refusal, Some(Refusal::TableFull), "the buckets are full");
     audit(&world.nat);
@@ -249,11 +253,15 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
 
     let (first, second) = (flow(home(2), 0), flow(home(2), 1));
     let [opening, other] = [first, second].map(|packet| prepare(&mut world, &packet).unwrap());
-    let refused = world.nat.open_mapping(crowded, &(&first).into(), &opening, world.now);
+    let refused =
+        world.nat.open_mapping(crowded, &(&first).into(), &opening, FlowClass::NONE, world.now);
     assert_eq!(refused, Err(Refusal::TableFull));
     assert_eq!(world.events(), [], "no mapping uses the block yet");
     let hash = world.nat.outbound_hash(&second.home, second.inside, second.protocol);
-    let public = world.nat.open_mapping(hash, &(&second).into(), &other, world.now).unwrap();
+    let public = world
+        .nat
+        .open_mapping(hash, &(&second).into(), &other, FlowClass::NONE, world.now)
+        .unwrap();
     audit(&world.nat);
     let events = world.events();
     assert_eq!(events.len(), 1, "{events:?}");

@@ -2,12 +2,14 @@
 //! of a first packet.
 
 use weir_flow::{Hash, RecordId};
+use weir_rules::FlowClass;
 
 use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::nat::{Nat, Policy};
 use crate::opening::Opening;
-use crate::packet::{NewFlow, Outbound, Refusal};
+use crate::packet::{NewFlow, Outbound, Refusal, Translated};
 use crate::replication::journal::MarkKind;
+use crate::rules::AcceptingRule;
 use crate::sessions::mapping::{Mapping, MappingKind, Remote};
 use crate::sessions::session_state::{SentBy, SessionState};
 use crate::sessions::tcp_state;
@@ -23,7 +25,7 @@ impl Nat {
         candidate: RecordId,
         packet: &Outbound,
         now: Tick,
-    ) -> Option<Endpoint> {
+    ) -> Option<Translated<Endpoint>> {
         let mapping = self.mappings.get_mut(candidate);
         let is_it = mapping.kind == MappingKind::Live
             && mapping.is_inside(&packet.home, packet.inside, packet.protocol, self.policy.by_key);
@@ -44,21 +46,23 @@ impl Nat {
         hash: Hash,
         packet: &Outbound,
         now: Tick,
-    ) -> Result<Option<Endpoint>, Refusal> {
+    ) -> Result<Option<Translated<Endpoint>>, Refusal> {
         let Some(id) = self.find_outbound_of(hash, packet) else { return Ok(None) };
         // RFC 4787 REQ-1, RFC 5382 REQ-1: "A NAT MUST have an "Endpoint-Independent Mapping"
         // behavior." The remote is no part of what was looked up.
         self.rely_on(id);
         let mapping = self.mappings.get_mut(id);
-        if let Some(public) = mapping.outbound_first(packet, &self.policy, now) {
-            return Ok(Some(public));
+        if let Some(translated) = mapping.outbound_first(packet, &self.policy, now) {
+            return Ok(Some(translated));
         }
         self.policy.has_keyed |= packet.home.gre_key.is_some();
         let mut mark = mapping.note_gre_key(packet.home.gre_key).then_some(MarkKind::Changed);
         let public = mapping.public();
+        let mut class = FlowClass::NONE;
         let is_held = self.is_held_first(id, packet.remote, now);
         if is_held {
             let mapping = self.mappings.get_mut(id);
+            class = mapping.first.state.class();
             if note_outbound(&mut mapping.first, packet, now) {
                 mark = Some(MarkKind::segment(SentBy::Inside, packet.tcp_flags));
             }
@@ -68,9 +72,9 @@ impl Nat {
             self.note_mapping(mark, id);
         }
         if !is_held {
-            self.outbound_further(id, packet, now)?;
+            class = self.outbound_further(id, packet, now)?;
         }
-        Ok(Some(public))
+        Ok(Some(Translated { to: public, class }))
     }
 
     /// Translates a packet from a home, on its own instead of in a burst: finds or makes its
@@ -83,40 +87,42 @@ impl Nat {
         hash: Hash,
         packet: &Outbound,
         now: Tick,
-    ) -> Result<Endpoint, Refusal> {
-        if let Some(public) = self.outbound_known(hash, packet, now)? {
-            return Ok(public);
+    ) -> Result<Translated<Endpoint>, Refusal> {
+        if let Some(translated) = self.outbound_known(hash, packet, now)? {
+            return Ok(translated);
         }
-        self.check_opening(packet.protocol, packet.tcp_flags)?;
-        let rule = self.ask_outbound(packet)?;
+        self.check_opening_or_bypass(packet)?;
+        let AcceptingRule { rule, class } = self.ask_outbound(packet)?;
         let (flow, mut opening) = (NewFlow::from(packet), Opening::NONE);
         self.prepare_mapping(&flow, now, &mut opening)?;
-        let public = self.open_mapping(hash, &flow, &opening, now)?;
+        let public = self.open_mapping(hash, &flow, &opening, class, now)?;
         self.count_rule(rule, &flow);
-        Ok(public)
+        Ok(Translated { to: public, class })
     }
 
     /// Processes a packet to a remote that is not that of the first session, or of one that has run
-    /// out.
+    /// out. Returns the class of its session.
     fn outbound_further(
         &mut self,
         id: RecordId,
         packet: &Outbound,
         now: Tick,
-    ) -> Result<(), Refusal> {
-        if let Some(session) = self.live_session(id, packet.remote, now) {
-            if note_outbound(&mut self.sessions.get_mut(session).remote, packet, now) {
-                self.note_session(MarkKind::segment(SentBy::Inside, packet.tcp_flags), session);
+    ) -> Result<FlowClass, Refusal> {
+        let &Outbound { remote, protocol, tcp_flags, .. } = packet;
+        if let Some(session) = self.live_session(id, remote, now) {
+            let known = &mut self.sessions.get_mut(session).remote;
+            let class = known.state.class();
+            if note_outbound(known, packet, now) {
+                self.note_session(MarkKind::segment(SentBy::Inside, tcp_flags), session);
             }
-            return Ok(());
+            return Ok(class);
         }
-        self.check_opening(packet.protocol, packet.tcp_flags)?;
-        let rule = self.ask_outbound(packet)?;
-        let remote =
-            Remote::opened(packet.remote, packet.protocol, SentBy::Inside, packet.tcp_flags, now);
+        self.check_opening_or_bypass(packet)?;
+        let AcceptingRule { rule, class } = self.ask_outbound(packet)?;
+        let remote = Remote::opened(remote, protocol, SentBy::Inside, tcp_flags, class, now);
         self.open_session(id, remote, now)?;
         self.count_rule(rule, &NewFlow::from(packet));
-        Ok(())
+        Ok(class)
     }
 
     /// Checks whether this packet may open a flow. "TCP not SYN" keeps segments of forgotten
@@ -204,7 +210,7 @@ impl Mapping {
         packet: &Outbound,
         policy: &Policy,
         now: Tick,
-    ) -> Option<Endpoint> {
+    ) -> Option<Translated<Endpoint>> {
         let first = &mut self.first;
         if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.live.timeouts, now)
         {
@@ -222,7 +228,7 @@ impl Mapping {
         }
         self.first.note(state, refresh, now);
         self.keep_checksum_deltas();
-        Some(self.public())
+        Some(Translated { to: self.public(), class: state.class() })
     }
 }
 

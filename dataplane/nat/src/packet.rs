@@ -1,5 +1,7 @@
 //! The engine's questions about a packet, and the answers.
 
+use weir_rules::FlowClass;
+
 use crate::endpoint::{Endpoint, Home, Protocol};
 use crate::fast_path::OutboundKey;
 
@@ -63,6 +65,15 @@ pub struct Inbound {
     pub tcp_flags: u8,
 }
 
+/// Translation of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translated<T> {
+    /// What the public or the inside endpoint is.
+    pub to: T,
+    /// Class of the packet's flow.
+    pub class: FlowClass,
+}
+
 /// Where an inbound packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery {
@@ -100,6 +111,8 @@ pub enum Refusal {
     RuleDrop,
     /// A rule rejects the flow: its sender gets an answer.
     RuleReject,
+    /// A rule lets the packet pass as it is: there is no flow.
+    RuleBypass,
     /// A TCP segment without state that does not open a connection.
     TcpNotSyn,
     /// Without translation: another home already uses this inside endpoint.

@@ -7,6 +7,10 @@
 //!                     to a static mapping without a record: ask_static
 //! ```
 //!
+//! A rule with the action bypass begins no flow: [`Refusal::RuleBypass`] says that the packet
+//! passes as it is. It is about packets with the subscriber's own address, which the engine asks
+//! about one by one, and says nothing about packets to a mapping.
+//!
 //! Packets of live sessions, ICMP errors and later fragments are not asked about. Live flows are
 //! asked about once after a change, where a rule says so (`rematch.rs`). Without rules the price is
 //! one test.
@@ -15,14 +19,14 @@ use std::sync::Arc;
 
 use weir_flow::RecordId;
 use weir_rules::{
-    DecidingRule, FlowKind, FlowOrigin, NO_RULE, Question, RuleAction, RuleSet, TOGETHER,
+    DecidingRule, FlowClass, FlowKind, FlowOrigin, NO_RULE, Question, RuleAction, RuleSet, TOGETHER,
 };
 
 use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{Endpoint, Home, Protocol};
 use crate::logs::rule_log::LoggedFlow;
 use crate::nat::Nat;
-use crate::packet::{NewFlow, Outbound, Refusal};
+use crate::packet::{Inbound, NewFlow, Outbound, Refusal};
 use crate::ports::static_mappings::StaticHolder;
 
 /// Most flows for which [`Nat::find_rules`] finds the rules at once.
@@ -61,6 +65,7 @@ impl ActiveRules {
         self.count(deciding.rule);
         match deciding.action {
             RuleAction::Reject => Refusal::RuleReject,
+            RuleAction::Bypass => Refusal::RuleBypass,
             RuleAction::Accept | RuleAction::Drop => Refusal::RuleDrop,
         }
     }
@@ -93,6 +98,58 @@ impl Nat {
         !self.rules.set.is_empty()
     }
 
+    /// Whether a rule lets packets pass as they are.
+    #[inline(always)]
+    pub fn has_bypass(&self) -> bool {
+        self.rules.set.has_bypass()
+    }
+
+    /// Whether a rule lets this packet of a home pass as it is; then counts it.
+    #[cold]
+    pub fn bypasses_outbound(&mut self, packet: &Outbound) -> bool {
+        let &Outbound { home, inside, remote, protocol, .. } = packet;
+        let asked = (protocol, home.outer, inside, remote);
+        self.homes.contains(home.outer) && self.bypasses(FlowOrigin::Home, asked)
+    }
+
+    /// Whether a rule lets this packet from the internet to a home's own address pass as it is;
+    /// then counts it. The packet's public endpoint is the inside one.
+    #[cold]
+    pub fn bypasses_inbound(&mut self, home: &Home, packet: &Inbound) -> bool {
+        let &Inbound { public: inside, remote, protocol, .. } = packet;
+        self.bypasses(FlowOrigin::Internet, (protocol, home.outer, inside, remote))
+    }
+
+    fn bypasses(&mut self, origin: FlowOrigin, asked: Asked) -> bool {
+        let set = &*self.rules.set;
+        let deciding = set.find(&question_about(set, origin, asked));
+        let bypass = deciding.filter(|it| it.action == RuleAction::Bypass);
+        if let Some(bypass) = bypass {
+            self.count_accepted(bypass.rule, origin, asked);
+        }
+        bypass.is_some()
+    }
+
+    /// Returns what happens to a segment that opens nothing, and whose connection is not known: a
+    /// rule may let it pass as it is.
+    #[cold]
+    fn refuse_opening(&mut self, packet: &Outbound, refusal: Refusal) -> Refusal {
+        match self.has_bypass() && self.bypasses_outbound(packet) {
+            true => Refusal::RuleBypass,
+            false => refusal,
+        }
+    }
+
+    /// Checks whether a packet from a home may open a flow.
+    ///
+    /// # Errors
+    /// As [`check_opening`](Self::check_opening), or [`Refusal::RuleBypass`].
+    #[inline]
+    pub fn check_opening_or_bypass(&mut self, packet: &Outbound) -> Result<(), Refusal> {
+        self.check_opening(packet.protocol, packet.tcp_flags)
+            .map_err(|refusal| self.refuse_opening(packet, refusal))
+    }
+
     /// Returns the group of a home; 0 if it is in none.
     #[inline]
     pub fn group_of(&self, home: &Home) -> u8 {
@@ -113,15 +170,18 @@ impl Nat {
     }
 
     /// Checks whether the rule that [`find_rules`](Self::find_rules) has found lets a flow begin,
-    /// and counts the packet if it does not.
+    /// and returns its class; counts the packet if it does not.
     ///
     /// # Errors
     /// What the rule says, or that the home is no subscriber.
     #[inline(always)]
-    pub fn check_rule(&mut self, rule: u32, flow: &NewFlow) -> Result<(), Refusal> {
-        match self.rules.set.deciding(rule) {
-            None | Some(DecidingRule { action: RuleAction::Accept, .. }) => Ok(()),
-            Some(refusing) => Err(self.refuse_outbound(refusing, asked_about(flow))),
+    pub fn check_rule(&mut self, rule: u32, flow: &NewFlow) -> Result<FlowClass, Refusal> {
+        if self.rules.set.accepts_without_class(rule) {
+            return Ok(FlowClass::NONE);
+        }
+        match AcceptingRule::of(self.rules.set.deciding(rule)) {
+            Ok(accepting) => Ok(accepting.class),
+            Err(refusing) => Err(self.refuse_outbound(refusing, asked_about(flow))),
         }
     }
 
@@ -153,26 +213,23 @@ impl Nat {
         self.rules.refuse(refusing)
     }
 
-    /// Asks about a packet from a home that begins a flow. Returns the rule that accepts it, to be
-    /// counted when the flow has begun, or [`NO_RULE`].
+    /// Asks about a packet from a home that begins a flow. The rule that accepts it is to be
+    /// counted when the flow has begun.
     ///
     /// # Errors
     /// As [`check_rule`](Self::check_rule).
     #[inline]
-    pub(crate) fn ask_outbound(&mut self, packet: &Outbound) -> Result<u32, Refusal> {
-        if self.has_rules() { self.find_outbound_rule(packet) } else { Ok(NO_RULE) }
+    pub(crate) fn ask_outbound(&mut self, packet: &Outbound) -> Result<AcceptingRule, Refusal> {
+        if self.has_rules() { self.find_outbound_rule(packet) } else { Ok(AcceptingRule::NONE) }
     }
 
     #[inline(never)]
-    fn find_outbound_rule(&mut self, packet: &Outbound) -> Result<u32, Refusal> {
+    fn find_outbound_rule(&mut self, packet: &Outbound) -> Result<AcceptingRule, Refusal> {
         let &Outbound { home, inside, remote, protocol, .. } = packet;
         let asked = (protocol, home.outer, inside, remote);
         let set = &*self.rules.set;
-        match set.find(&question_about(set, FlowOrigin::Home, asked)) {
-            None => Ok(NO_RULE),
-            Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
-            Some(refusing) => Err(self.refuse_outbound(refusing, asked)),
-        }
+        let deciding = set.find(&question_about(set, FlowOrigin::Home, asked));
+        AcceptingRule::of(deciding).map_err(|refusing| self.refuse_outbound(refusing, asked))
     }
 
     /// A source that is no subscriber may be forged: it counts for no rule and gets no answer.
@@ -205,11 +262,12 @@ impl Nat {
 
     fn find_rule_inbound(&self, asked: Asked) -> Option<DecidingRule> {
         let set = &*self.rules.set;
-        set.find(&question_about(set, FlowOrigin::Internet, asked))
+        let deciding = set.find(&question_about(set, FlowOrigin::Internet, asked))?;
+        (deciding.action != RuleAction::Bypass).then_some(deciding)
     }
 
-    /// Asks about a packet of a remote that begins a flow to a static mapping. Returns the rule
-    /// that accepts it, to be counted when the flow has begun, or [`NO_RULE`].
+    /// Asks about a packet of a remote that begins a flow to a static mapping. The rule that
+    /// accepts it is to be counted when the flow has begun.
     ///
     /// # Errors
     /// What the rule says.
@@ -218,19 +276,43 @@ impl Nat {
         protocol: Protocol,
         holder: &StaticHolder,
         remote: Endpoint,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<AcceptingRule, Refusal> {
         let asked = (protocol, holder.home.outer, holder.inside, remote);
-        match self.find_rule_inbound(asked) {
-            None => Ok(NO_RULE),
-            Some(DecidingRule { rule, action: RuleAction::Accept }) => Ok(rule),
-            Some(refusing) => Err(self.count_refused(refusing, FlowOrigin::Internet, asked)),
-        }
+        AcceptingRule::of(self.find_rule_inbound(asked))
+            .map_err(|refusing| self.count_refused(refusing, FlowOrigin::Internet, asked))
     }
 
     /// Whether a rule lets this remote in, without a session.
     pub(crate) fn is_accepted_by_rule(&self, id: RecordId, remote: Endpoint) -> bool {
         let deciding = self.find_inbound_rule(id, remote);
         deciding.is_some_and(|deciding| deciding.action == RuleAction::Accept)
+    }
+}
+
+/// What accepts a flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AcceptingRule {
+    /// Its number; [`NO_RULE`]: no rule fits.
+    pub(crate) rule: u32,
+    /// The class that it gives the flow.
+    pub(crate) class: FlowClass,
+}
+
+impl AcceptingRule {
+    /// No rule fits.
+    pub(crate) const NONE: Self = Self { rule: NO_RULE, class: FlowClass::NONE };
+
+    /// Returns the rule that decides, if it accepts or there is none; as the error, one that
+    /// refuses.
+    #[inline(always)]
+    pub(crate) fn of(deciding: Option<DecidingRule>) -> Result<Self, DecidingRule> {
+        match deciding {
+            None => Ok(Self::NONE),
+            Some(DecidingRule { rule, action: RuleAction::Accept, class }) => {
+                Ok(Self { rule, class })
+            }
+            Some(refusing) => Err(refusing),
+        }
     }
 }
 

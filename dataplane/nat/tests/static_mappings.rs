@@ -51,7 +51,7 @@ fn arrive(
     match world.back(public, remote, protocol, tcp_flags) {
         Err(Refusal::NoMapping) => {
             let packet = Inbound { public, remote, protocol, tcp_flags };
-            world.nat.inbound_static(&packet, world.now)
+            world.nat.inbound_static(&packet, world.now).map(|translated| translated.to)
         }
         known => known,
     }

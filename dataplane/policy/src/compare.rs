@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use fastrand::Rng;
 use ipnet::Ipv4Net;
 use weir_config::ProtocolSetting;
-use weir_rules::{FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter};
+use weir_rules::{FlowClass, FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter};
 
 use crate::compile::CompiledPolicy;
 use crate::expand::prefix;
@@ -23,15 +23,28 @@ pub const QUESTIONS_MAX: usize = 400_000;
 /// Questions about one filter, at least and at most.
 const PER_FILTER: (usize, usize) = (12, 400);
 
+/// What a policy decides about a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyDecision {
+    pub verdict: RuleVerdict,
+    pub class: FlowClass,
+    /// Number of the deciding rule.
+    pub rule: Option<u32>,
+}
+
+impl PolicyDecision {
+    /// Whether the flow fares as under another decision, whichever rules decide.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (self.verdict, self.class) == (other.verdict, other.class)
+    }
+}
+
 /// A flow on which two policies differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionChange {
     pub flow: FlowQuestion,
-    pub old: RuleVerdict,
-    pub new: RuleVerdict,
-    /// Number of the deciding rule.
-    pub old_rule: Option<u32>,
-    pub new_rule: Option<u32>,
+    pub old: PolicyDecision,
+    pub new: PolicyDecision,
 }
 
 /// What a comparison has found.
@@ -68,29 +81,33 @@ pub fn compare(old: &CompiledPolicy, new: &CompiledPolicy, homes: &[Ipv4Net]) ->
         for round in 0..most {
             let Some(flow) = corners.flow(filter, round, &mut draw) else { break };
             comparison.asked += 1;
-            let [before, after] = [old, new].map(|policy| {
-                let found = policy.rules.find(&policy.question(&flow));
-                (RuleVerdict::of(flow.from, found.map(|it| it.action)), found.map(|it| it.rule))
-            });
-            if before.0 != after.0 && changed.insert(flow) {
-                comparison.changes.push(DecisionChange {
-                    flow,
-                    old: before.0,
-                    new: after.0,
-                    old_rule: before.1,
-                    new_rule: after.1,
-                });
+            let [old, new] = [old, new].map(|policy| policy.decide(&flow));
+            if !old.is_like(&new) && changed.insert(flow) {
+                comparison.changes.push(DecisionChange { flow, old, new });
             }
         }
     }
     comparison
 }
 
+impl CompiledPolicy {
+    /// Returns what is decided about a flow.
+    pub fn decide(&self, flow: &FlowQuestion) -> PolicyDecision {
+        let deciding = self.rules.find(&self.question(flow));
+        PolicyDecision {
+            verdict: RuleVerdict::of(flow.from, deciding.map(|it| it.action)),
+            class: deciding.map_or(FlowClass::NONE, |it| it.class),
+            rule: deciding.map(|it| it.rule),
+        }
+    }
+}
+
 /// Returns the filters of both, those first that only one of them has.
 fn changed_first<'p>(old: &'p CompiledPolicy, new: &'p CompiledPolicy) -> Vec<&'p RuleFilter<u32>> {
-    type Meaning = (RuleFilter<u32>, RuleAction);
+    type Meaning = (RuleFilter<u32>, Option<(RuleAction, FlowClass)>);
     let meaning = |policy: &CompiledPolicy, filter: &RuleFilter<u32>| -> Meaning {
-        (RuleFilter { rule: 0, ..*filter }, policy.action(filter.rule))
+        let deciding = policy.rules.deciding(filter.rule);
+        (RuleFilter { rule: 0, ..*filter }, deciding.map(|it| (it.action, it.class)))
     };
     let meanings = |policy: &CompiledPolicy| -> HashSet<Meaning> {
         policy.filters.iter().map(|filter| meaning(policy, filter)).collect()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_config::{ActionSetting, LoadedSet, PolicySettings, RuleSettings};
-use weir_rules::{DecidingRule, Prefix, Question, RuleAction, RuleFilter, RuleSet};
+use weir_rules::{DecidingRule, FlowClass, Prefix, Question, RuleAction, RuleFilter, RuleSet};
 
 use crate::error::PolicyError;
 use crate::expand;
@@ -21,6 +21,7 @@ pub struct CompiledPolicy {
     pub(crate) actions: Vec<RuleAction>,
     pub(crate) groups: Vec<(Prefix<u32>, u8)>,
     group_names: Vec<String>,
+    class_names: Vec<(FlowClass, String)>,
 }
 
 /// The rule that decides on a flow, and those that would.
@@ -38,8 +39,8 @@ pub struct RuleExplanation {
 /// If the rules are too many for a packet or for memory. The error names them and the fix.
 ///
 /// # Panics
-/// If a rule refers to a group that the policy lacks, or there are too many groups: a configuration
-/// with such a mistake is refused when it is read.
+/// If a rule refers to a group or a class that the policy lacks, or there are too many of them: a
+/// configuration with such a mistake is refused when it is read.
 pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPolicy, PolicyError> {
     let filters = expand::filters(policy, sets)?;
     let actions: Vec<RuleAction> = policy.rules.iter().map(|rule| action(rule.action)).collect();
@@ -55,8 +56,22 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
         let numbered = (0..).zip(&policy.rules);
         numbered.filter(|(_, rule)| is_wanted(rule)).map(|(number, _)| number).collect()
     };
+    let class_names: Vec<(FlowClass, String)> = policy
+        .classes
+        .iter()
+        .map(|class| (FlowClass::new(class.id).expect("the file has no other"), class.name.clone()))
+        .collect();
+    let classes: Vec<(u32, FlowClass)> = (0..)
+        .zip(&policy.rules)
+        .filter_map(|(number, rule)| {
+            let name = rule.class.as_ref()?;
+            let class = class_names.iter().find(|(_, known)| known == name);
+            Some((number, class.expect("a rule names a class of the file").0))
+        })
+        .collect();
     let rules = RuleSet::new(&filters, actions.clone(), groups.clone())
         .map_err(|error| PolicyError::candidates(policy, &error))?
+        .with_classes(&classes)
         .with_rematch(numbers_of(|rule| rule.rematch))
         .with_log(numbers_of(|rule| rule.log));
     Ok(CompiledPolicy {
@@ -66,6 +81,7 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
         actions,
         groups,
         group_names: policy.groups.iter().map(|group| group.name.clone()).collect(),
+        class_names,
     })
 }
 
@@ -74,6 +90,7 @@ fn action(setting: ActionSetting) -> RuleAction {
         ActionSetting::Accept => RuleAction::Accept,
         ActionSetting::Drop => RuleAction::Drop,
         ActionSetting::Reject => RuleAction::Reject,
+        ActionSetting::Bypass => RuleAction::Bypass,
     }
 }
 
@@ -87,6 +104,12 @@ impl CompiledPolicy {
     pub fn group_name(&self, group: u8) -> Option<&str> {
         let index = usize::from(group).checked_sub(1)?;
         self.group_names.get(index).map(String::as_str)
+    }
+
+    /// Returns the name of a class; `None` for none.
+    pub fn class_name(&self, class: FlowClass) -> Option<&str> {
+        let found = self.class_names.iter().find(|(known, _)| *known == class);
+        found.map(|(_, name)| name.as_str())
     }
 
     /// Returns what a rule does.

@@ -22,7 +22,7 @@ mod expand;
 mod question;
 mod warning;
 
-pub use compare::{DecisionChange, PolicyComparison, QUESTIONS_MAX, compare};
+pub use compare::{DecisionChange, PolicyComparison, PolicyDecision, QUESTIONS_MAX, compare};
 pub use compile::{CompiledPolicy, RuleExplanation, compile};
 pub use error::PolicyError;
 pub use question::{FlowQuestion, RuleVerdict};

@@ -102,6 +102,8 @@ pub enum RuleVerdict {
     Accept,
     Drop,
     Reject,
+    /// The packet passes as it is.
+    Bypass,
     /// No rule fits, and `nat.filtering` decides: of packets from the internet.
     Filtering,
 }
@@ -113,6 +115,7 @@ impl RuleVerdict {
             (Some(RuleAction::Accept), _) | (None, FlowOrigin::Home) => Self::Accept,
             (Some(RuleAction::Drop), _) => Self::Drop,
             (Some(RuleAction::Reject), _) => Self::Reject,
+            (Some(RuleAction::Bypass), _) => Self::Bypass,
             (None, FlowOrigin::Internet) => Self::Filtering,
         }
     }
@@ -123,13 +126,14 @@ impl RuleVerdict {
             Self::Accept => "accept",
             Self::Drop => "drop",
             Self::Reject => "reject",
+            Self::Bypass => "bypass",
             Self::Filtering => "filtering",
         }
     }
 
     /// Returns the verdict with this word.
     pub fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Accept, Self::Drop, Self::Reject, Self::Filtering];
+        let all = [Self::Accept, Self::Drop, Self::Reject, Self::Bypass, Self::Filtering];
         all.into_iter().find(|verdict| verdict.name() == name)
     }
 }

@@ -327,7 +327,8 @@ fn changed_decisions_are_found_with_a_flow_each() {
         let changed = POLICY.replacen(from, to, 1);
         assert_ne!(changed, POLICY);
         let changes = found(&changed).changes;
-        let is_found = |old, new| changes.iter().any(|it| (it.old, it.new) == (old, new));
+        let is_found =
+            |old, new| changes.iter().any(|it| (it.old.verdict, it.new.verdict) == (old, new));
         assert!(is_found(old_verdict, new_verdict), "{from} -> {to}: {changes:#?}");
     }
     let first = POLICY.find("[[rule]]").unwrap();
@@ -336,9 +337,31 @@ fn changed_decisions_are_found_with_a_flow_each() {
     let moved = format!("{}[[rule]]{}", &POLICY[..first], rules.join("[[rule]]"));
     let changes = found(&moved).changes;
     let is_swap = |it: &weir_policy::DecisionChange| {
-        it.old == RuleVerdict::Accept && it.new == RuleVerdict::Reject
+        it.old.verdict == RuleVerdict::Accept && it.new.verdict == RuleVerdict::Reject
     };
     assert!(changes.iter().any(is_swap), "{changes:#?}");
+}
+
+#[test]
+fn class_of_a_rule_is_found_by_its_name_and_its_change_is_a_change() {
+    let text = |class: &str| {
+        format!(
+            "[[class]]\nid = 3\nname = \"voice\"\ndscp = 46\n\
+             [[class]]\nid = 1\nname = \"bulk\"\ndscp = 1\n\
+             [[rule]]\nname = \"phones\"\nprotocol = \"udp\"\nremote_port = 5060\n\
+             action = \"accept\"\nclass = \"{class}\"\n"
+        )
+    };
+    let (voice, bulk) = (compiled(&text("voice")), compiled(&text("bulk")));
+    let words = ["home", "10.200.1.5", "udp", "40000", "198.51.100.7:5060"];
+    let flow = FlowQuestion::from_words(&words).unwrap();
+    let decided = voice.decide(&flow);
+    assert_eq!((decided.class.number(), voice.class_name(decided.class)), (3, Some("voice")));
+    let changes = compare(&voice, &bulk, &["10.200.0.0/16".parse().unwrap()]).changes;
+    let is_change = |it: &weir_policy::DecisionChange| {
+        (it.old.class.number(), it.new.class.number(), it.old.rule) == (3, 1, Some(0))
+    };
+    assert!(!changes.is_empty() && changes.iter().all(is_change), "{changes:#?}");
 }
 
 #[test]

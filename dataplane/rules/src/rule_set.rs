@@ -5,6 +5,7 @@ use crate::address::Prefix;
 use crate::classifier::{Bound, Classifier, NO_RULE, WorstPacket};
 use crate::doors::TooManyFilters;
 use crate::filter::{Question, RuleFilter};
+use crate::flow_class::FlowClass;
 use crate::trie::PrefixTrie;
 
 /// Number of groups: group 0 has the homes that are in no other.
@@ -19,6 +20,8 @@ pub enum RuleAction {
     /// Its packets are dropped, and their sender is sent a TCP reset or an ICMP error, type 3 code
     /// 13 (RFC 1812 section 5.2.7.1).
     Reject,
+    /// Its packets pass as they are, each asked about for itself: no flow begins.
+    Bypass,
 }
 
 /// The rule that decides on a flow.
@@ -27,6 +30,44 @@ pub struct DecidingRule {
     /// Number of the rule, below [`RuleSet::rules`].
     pub rule: u32,
     pub action: RuleAction,
+    /// Class of the flow, if the rule accepts it.
+    pub class: FlowClass,
+}
+
+/// What a rule does, in an octet: the action, and above it the class of the flows that it accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RuleOutcome(u8);
+
+impl RuleOutcome {
+    /// The rule accepts, and gives no class.
+    const ACCEPT: Self = Self(0);
+    const ACTION_BITS: u32 = 2;
+
+    const fn new(action: RuleAction, class: FlowClass) -> Self {
+        let action = match action {
+            RuleAction::Accept => 0,
+            RuleAction::Drop => 1,
+            RuleAction::Reject => 2,
+            RuleAction::Bypass => 3,
+        };
+        Self(action | class.number() << Self::ACTION_BITS)
+    }
+
+    const fn action(self) -> RuleAction {
+        match self.0 & 0b11 {
+            0 => RuleAction::Accept,
+            1 => RuleAction::Drop,
+            2 => RuleAction::Reject,
+            _ => RuleAction::Bypass,
+        }
+    }
+
+    const fn class(self) -> FlowClass {
+        match FlowClass::new(self.0 >> Self::ACTION_BITS) {
+            Some(class) => class,
+            None => FlowClass::NONE,
+        }
+    }
 }
 
 /// Rules about flows of IPv4, compiled. A flow's local address is that of its subscriber: the outer
@@ -35,7 +76,9 @@ pub struct DecidingRule {
 pub struct RuleSet {
     classifier: Classifier<u32>,
     /// By rule number.
-    actions: Box<[RuleAction]>,
+    outcomes: Box<[RuleOutcome]>,
+    /// Whether one of the rules has the action bypass.
+    has_bypass: bool,
     /// Numbers of the rules that are asked about live flows too, in order.
     rematch: Box<[u32]>,
     /// Numbers of the rules whose decisions are logged, in order.
@@ -62,12 +105,29 @@ impl RuleSet {
         assert!(groups.iter().all(|&(_, group)| group < GROUPS), "there are {GROUPS} groups");
         let groups = groups.into_iter().map(|(prefix, group)| (prefix, group.into())).collect();
         Ok(Self {
+            has_bypass: actions.contains(&RuleAction::Bypass),
             classifier: Classifier::new(filters)?,
-            actions: actions.into(),
+            outcomes: actions
+                .into_iter()
+                .map(|action| RuleOutcome::new(action, FlowClass::NONE))
+                .collect(),
             rematch: Box::default(),
             log: Box::default(),
             groups: PrefixTrie::new(groups, 0),
         })
+    }
+
+    /// Returns the set with the flows that these rules accept in classes.
+    ///
+    /// # Panics
+    /// If there is no rule of a number.
+    #[must_use]
+    pub fn with_classes(mut self, classes: &[(u32, FlowClass)]) -> Self {
+        for &(rule, class) in classes {
+            let outcome = &mut self.outcomes[rule as usize];
+            *outcome = RuleOutcome::new(outcome.action(), class);
+        }
+        self
     }
 
     /// Returns the set with these rules asked about live flows too, by their numbers in order.
@@ -82,6 +142,12 @@ impl RuleSet {
     pub fn with_log(self, rules: Vec<u32>) -> Self {
         assert!(rules.is_sorted(), "the rules with log are in order");
         Self { log: rules.into(), ..self }
+    }
+
+    /// Whether a rule lets packets pass as they are.
+    #[inline(always)]
+    pub fn has_bypass(&self) -> bool {
+        self.has_bypass
     }
 
     /// Whether the decisions of a rule are logged.
@@ -113,12 +179,12 @@ impl RuleSet {
     /// Whether there is no rule, so that nothing needs to be asked.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.actions.is_empty()
+        self.outcomes.is_empty()
     }
 
     /// Returns the number of rules.
     pub fn rules(&self) -> usize {
-        self.actions.len()
+        self.outcomes.len()
     }
 
     /// Returns the group of a subscriber.
@@ -146,7 +212,14 @@ impl RuleSet {
         if rule == NO_RULE {
             return None;
         }
-        Some(DecidingRule { rule, action: self.actions[rule as usize] })
+        let outcome = self.outcomes[rule as usize];
+        Some(DecidingRule { rule, action: outcome.action(), class: outcome.class() })
+    }
+
+    /// Whether the rule of a number accepts and gives no class, or there is none.
+    #[inline(always)]
+    pub fn accepts_without_class(&self, rule: u32) -> bool {
+        rule == NO_RULE || self.outcomes[rule as usize] == RuleOutcome::ACCEPT
     }
 
     /// Returns what a question costs at most.
@@ -162,7 +235,8 @@ impl RuleSet {
     /// Returns the bytes of memory that the rules take.
     pub fn bytes(&self) -> usize {
         let numbers = size_of_val(&*self.rematch) + size_of_val(&*self.log);
-        self.classifier.bytes() + self.groups.bytes() + self.actions.len() + numbers
+        let outcomes = size_of_val(&*self.outcomes);
+        self.classifier.bytes() + self.groups.bytes() + outcomes + numbers
     }
 }
 
@@ -190,7 +264,12 @@ mod tests {
         let groups = [0x0a64_0001, 0x0a64_0101, 0x0a65_0001].map(|it| set.group_of(it));
         assert_eq!(groups, [3, 2, 0]);
         assert_eq!((set.rules(), set.is_empty(), set.has_rematch()), (3, false, false));
-        let set = set.with_rematch(vec![1]).with_log(vec![0, 2]);
+        assert!(!set.has_bypass());
+        let class = FlowClass::new(2).unwrap();
+        let set = set.with_rematch(vec![1]).with_log(vec![0, 2]).with_classes(&[(0, class)]);
+        let class_of = |group| set.find(&question(group, 0x0a00_0001)).map(|it| it.class);
+        assert_eq!((class_of(3), class_of(0)), (Some(class), Some(FlowClass::NONE)));
+        assert_eq!(FlowClass::new(4), None);
         assert_eq!([0, 1, 2].map(|rule| set.is_rematch(rule)), [false, true, false]);
         assert_eq!([0, 1, 2].map(|rule| set.is_logged(rule)), [true, false, true]);
     }

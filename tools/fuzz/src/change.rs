@@ -201,7 +201,7 @@ fn send(
     let remote = Endpoint::new(0xc000_0201, 53);
     let hash = nat.outbound_hash(&home, inside, protocol);
     let packet = Outbound { home, inside, remote, protocol, tcp_flags: SYN };
-    nat.outbound(hash, &packet, now)
+    nat.outbound(hash, &packet, now).map(|translated| translated.to)
 }
 
 /// Lets the remote answer a flow of [`send`].

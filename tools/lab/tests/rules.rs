@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use weir_lab::services::{SERVER, SERVER_ALTERNATE};
-use weir_lab::{Echo, OneNode, Options, exchange, wait_for};
+use weir_lab::{Access, Echo, Namespace, OneNode, Options, WeirConfig, exchange, wait_for};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -278,6 +278,114 @@ fn rule_with_rematch_ends_a_live_connection_and_a_group_has_its_own_limits() {
         let top = net.weir.cli(&["subscriber", "top", "--by", "refused", "-n", "1"])?.stdout;
         ensure!(top.contains("10.200.0.1 "), "{top}");
         ensure!(net.weir.cli(&["rules", "show"])?.stdout.contains("flows 16"));
+        Ok(())
+    });
+}
+
+/// Counts packets in `namespace` by port and codepoint, also those behind a tunnel's end.
+fn count_marks(net: &OneNode, namespace: &Namespace) -> Result<()> {
+    let script = net.lab.directory().join("marks.nft");
+    fs::write(
+        &script,
+        "table ip marks {\n counter marked { }\n counter other { }\n chain input {\n\
+         type filter hook input priority 0;\n\
+         udp sport 5060 ip dscp ef counter name marked\n\
+         udp dport 5060 ip dscp ef counter name marked\n\
+         udp sport 7000 ip dscp != 0 counter name other\n\
+         udp dport 7000 ip dscp != 0 counter name other\n }\n}\n",
+    )?;
+    namespace.run(DEADLINE, "nft", &["-f", &script.to_string_lossy()])?.success().map(drop)
+}
+
+/// Returns the packets that a counter has seen.
+fn counted(namespace: &Namespace, counter: &str) -> Result<u64> {
+    let args = ["-j", "list", "counter", "ip", "marks", counter];
+    let listed: serde_json::Value =
+        serde_json::from_str(&namespace.run(DEADLINE, "nft", &args)?.success()?.stdout)?;
+    let entries = listed["nftables"].as_array().context("a list")?;
+    let packets = entries.iter().find_map(|entry| entry["counter"]["packets"].as_u64());
+    packets.context("a counter")
+}
+
+#[test]
+fn class_marks_real_packets_both_ways_and_gives_its_flows_a_timer() {
+    const RULES: &str = "[[class]]\nid = 1\nname = \"voice\"\ndscp = \"ef\"\n\
+        timeouts = { udp_sec = 130, udp_stream_sec = 140 }\n\
+        [[rule]]\nname = \"phones\"\nprotocol = \"udp\"\nremote_port = 5060\n\
+        action = \"accept\"\nclass = \"voice\"\n";
+    OneNode::test(&Options::default(), |net| {
+        let node = Reloaded::new(net)?;
+        let (phone, other) = (
+            Echo::udp(&net.internet, at(SERVER, 5060))?,
+            Echo::udp(&net.internet, at(SERVER, 7000))?,
+        );
+        let home = &net.homes[0];
+        count_marks(net, &net.internet)?;
+        count_marks(net, &home.namespace)?;
+        let live = home.udp(0)?;
+        ensure!(exchange::udp(&live, phone.local(), b"before the rule")?);
+        node.reload(RULES)?;
+        ensure!(exchange::udp(&live, phone.local(), b"keeps what it began with")?);
+        for namespace in [&net.internet, &home.namespace] {
+            ensure!(counted(namespace, "marked")? == 0);
+        }
+        let socket = home.udp(0)?;
+        for _ in 0..5 {
+            ensure!(exchange::udp(&socket, phone.local(), b"voice")?);
+            ensure!(exchange::udp(&socket, other.local(), b"other")?);
+        }
+        for namespace in [&net.internet, &home.namespace] {
+            let packets = (counted(namespace, "marked")?, counted(namespace, "other")?);
+            ensure!(packets == (5, 0), "{packets:?}");
+        }
+        let to_phone = net.weir.sessions(&["--remote", &phone.local().to_string()])?;
+        let of_class = to_phone.iter().filter(|it| it["class"] == 1 && it["timeout_sec"] == 140);
+        ensure!(to_phone.len() == 2 && of_class.count() == 1, "{to_phone:?}");
+        let asked = ["rules", "test", "home", "10.200.0.1", "udp", "40000", "198.51.100.1:5060"];
+        let told = net.weir.cli(&asked)?.stdout;
+        ensure!(told.contains("class of the flow: voice"), "{told}");
+        ensure!(net.weir.cli(&["rules", "show"])?.stdout.contains("accept in class voice"));
+        Ok(())
+    });
+}
+
+#[test]
+fn c6_servers_that_a_rule_names_see_the_homes_own_addresses_and_reach_them() {
+    let rule = format!(
+        "[[rule]]\nname = \"own-servers\"\nfrom = \"any\"\nremote = \"{SERVER_ALTERNATE}\"\naction = \"bypass\"\n"
+    );
+    let config =
+        WeirConfig { access: Access::Plain, subscribers: "100.64.0.0/24", ..WeirConfig::default() };
+    let inside = |number| (Ipv4Addr::new(100, 64, 0, number), 32);
+    OneNode::test(&Options { config, inside, ..Options::default() }, |net| {
+        let node = Reloaded::new(net)?;
+        let home = &net.homes[0];
+        // The operator's own network leads to the homes through the node.
+        net.core.ip(&format!("route add {}/32 via 10.2.0.1", home.inside))?;
+        let named = Echo::udp(&net.internet, at(SERVER_ALTERNATE, 7000))?;
+        let other = Echo::udp(&net.internet, at(SERVER, 7000))?;
+        node.reload(&rule)?;
+        let socket = home.udp(5000)?;
+        for _ in 0..3 {
+            ensure!(exchange::udp(&socket, named.local(), b"as it is")?);
+            ensure!(exchange::udp(&socket, other.local(), b"translated")?);
+        }
+        ensure!(named.peers() == [SocketAddr::from((home.inside, 5000))], "{:?}", named.peers());
+        ensure!(other.peers().iter().all(|peer| peer.ip() != home.inside));
+
+        let web = Echo::tcp(&net.internet, at(SERVER_ALTERNATE, 80))?;
+        let mut stream = home.tcp(0, web.local())?;
+        exchange::tcp(&mut stream, &[7; 100_000])?;
+        ensure!(web.peers().iter().all(|peer| peer.ip() == home.inside), "{:?}", web.peers());
+        let pinged = ["-c", "1", "-W", "2", &SERVER_ALTERNATE.to_string()];
+        home.run(DEADLINE, "ping", &pinged)?;
+
+        let (from, to) = (SERVER_ALTERNATE.to_string(), home.inside.to_string());
+        let called = ["-c", "1", "-W", "2", "-I", &from, &to];
+        net.internet.run(DEADLINE, "ping", &called)?.success()?;
+        let sessions = net.weir.sessions(&["--remote", &SERVER_ALTERNATE.to_string()])?;
+        ensure!(sessions.is_empty(), "{sessions:?}");
+        ensure!(node.hits("own-servers")? > 10);
         Ok(())
     });
 }

@@ -16,7 +16,10 @@ use weir_engine::{
     ResourceLimits, Side, SideConfig,
 };
 use weir_map::LANES;
-use weir_nat::{ActiveRules, LiveNatSettings, NatConfig, ShardRoom, Timeouts, home_addresses};
+use weir_nat::{
+    ActiveRules, CLASSES, ClassSettings, FlowClass, LiveNatSettings, NatConfig, ShardRoom,
+    Timeouts, home_addresses,
+};
 use weir_node_core::FlowSettings;
 use weir_wire::ethernet::Mac;
 
@@ -32,6 +35,9 @@ const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 const SWITCH: u8 = 255;
 /// Size of a port block: ports that a home gets at once.
 const PORT_BLOCK: u16 = 64;
+/// The servers that homes call: so many addresses from this one on.
+pub(crate) const SERVERS: u32 = 0xc633_6401;
+pub(crate) const SERVERS_COUNT: u64 = 4;
 /// An address that all rules refuse.
 pub(crate) const FORBIDDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 200);
 /// The inside endpoint of the port forward.
@@ -185,9 +191,9 @@ pub(crate) fn engine_config(
     }
 }
 
-/// Returns rules and static mappings for the cluster's file. All of them refuse [`FORBIDDEN`] and
-/// nothing that homes otherwise send, so that a rule with rematch ends no flow; odd ones have a
-/// port forward.
+/// Returns rules, classes and static mappings for the cluster's file. All of them refuse
+/// [`FORBIDDEN`] and nothing that homes otherwise send, so that a rule with rematch ends no flow;
+/// most give the flows to one server a class, and odd ones have a port forward.
 pub(crate) fn policy(number: u64) -> String {
     let dice = &mut Dice::new(number);
     let mut text = String::new();
@@ -207,6 +213,15 @@ pub(crate) fn policy(number: u64) -> String {
         text,
         "[[rule]]\nname = \"forbidden\"\nfrom = \"any\"\nremote = \"{FORBIDDEN}\"\naction = \"{action}\"\nrematch = {rematch}"
     );
+    let (class, dscp) = (dice.below(CLASSES as u64), dice.below(64));
+    if class > 0 {
+        let server = Ipv4Addr::from_bits(SERVERS + dice.below(SERVERS_COUNT) as u32);
+        let _ = writeln!(
+            text,
+            "[[class]]\nid = {class}\nname = \"marked\"\ndscp = {dscp}\n\
+             [[rule]]\nname = \"marked\"\nremote = \"{server}\"\naction = \"accept\"\nclass = \"marked\""
+        );
+    }
     text
 }
 
@@ -230,6 +245,13 @@ pub(crate) fn live_settings(
 ) -> Box<LiveSettings> {
     let mut config = engine_config(options, position, [0; 4]);
     config.nat.quarantine_sec = desired.nat.quarantine_sec;
+    let (classes, timeouts) = (&desired.policy.classes, config.nat.timeouts);
+    config.nat.classes = classes
+        .iter()
+        .filter_map(|class| {
+            Some((FlowClass::new(class.id)?, ClassSettings { timeouts, dscp: class.dscp }))
+        })
+        .collect();
     Box::new(LiveSettings {
         number,
         engine: LiveEngineSettings::of(&config),

@@ -32,7 +32,6 @@ const SETTLED_US: u64 = 300_000;
 /// A flow that has sent so many packets without an answer is dead.
 const SILENT: u64 = 30;
 const STRANGER: Endpoint = Endpoint { address: 0xc633_6442, port: 666 };
-const SERVERS: u32 = 0xc633_6401;
 
 /// Totals of the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,7 +127,8 @@ impl Traffic {
             left: None,
         });
         let service = if protocol == Protocol::Icmp { 0 } else { 443 };
-        let remote = Endpoint::new(SERVERS + self.dice.below(4) as u32, service);
+        let server = site::SERVERS + self.dice.below(site::SERVERS_COUNT) as u32;
+        let remote = Endpoint::new(server, service);
         self.flows.push(Flow::new(self.sockets.len() - 1, remote, is_lasting));
         self.counts.flows += 1;
         self.flows.len() - 1

@@ -68,7 +68,8 @@ pub struct LinuxNatResult {
     pub mpps: f64,
     /// Cycles of the time stamp counter, including those for making and counting the frames.
     pub cycles_per_packet: f64,
-    /// The same while the flows were opened, each by one packet.
+    /// The same while the flows were opened, each by one packet, and with the set-up of the system
+    /// call, some 20 ms in all: that is little from 100,000 flows on.
     pub opening_cycles_per_packet: f64,
     /// Packets translated and forwarded.
     pub packets: u64,

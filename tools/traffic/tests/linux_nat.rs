@@ -102,14 +102,14 @@ fn packets_come_out_translated_and_nothing_stays_behind() {
 #[test]
 fn rules_of_either_form_let_all_flows_of_the_flood_begin() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let cycles = [(0, false), (2000, false), (2000, true)].map(|(count, are_sets)| {
+    let cycles = [(0, false), (20_000, false), (20_000, true)].map(|(count, are_sets)| {
         let plan = LinuxNatPlan { rules: LinuxRules { count, are_sets }, ..PLAN };
         let result = measure(&plan).expect("device tests run as root");
         assert_eq!(result.sessions, 1000);
         result.opening_cycles_per_packet
     });
-    // A list of 2,000 rules is looked through for each flow.
-    assert!(cycles[1] > 2.0 * cycles[0] && cycles[1] > cycles[2], "{cycles:?}");
+    // A list is looked through for each flow; a set is not.
+    assert!(cycles[1] > 2.0 * cycles[0] && cycles[1] > 2.0 * cycles[2], "{cycles:?}");
 }
 
 #[test]

@@ -15,7 +15,8 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use weir_admin::api::Session;
 use weir_nat::{
-    Endpoint, EndpointRange, PageCursor, Protocol, SESSION_STATES, SessionFilter, SessionView,
+    Endpoint, EndpointRange, FlowClass, PageCursor, Protocol, SESSION_STATES, SessionFilter,
+    SessionView,
 };
 use weir_process::http::RefusedRequest;
 
@@ -158,6 +159,7 @@ fn session(worker: usize, view: &SessionView, roles: &RoleNames) -> Session {
         age_sec: view.age_sec,
         idle_sec: view.idle_sec,
         timeout_sec: view.timeout_sec,
+        class: (view.class != FlowClass::NONE).then(|| view.class.number()),
         role: roles.of(worker, view.shard.0),
     }
 }

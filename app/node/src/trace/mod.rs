@@ -9,6 +9,7 @@
 //! burst. The worker writes values of a fixed size into a ring that the requester has allocated;
 //! text is made of them on a control core.
 
+mod edits;
 mod steps;
 mod trace_point;
 

@@ -4,8 +4,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use weir_admin::{TraceStep, TracedPacket};
 use weir_engine::{FrameCopy, PacketTrace, Side, TracedFlow, TracedKind, TracedStep};
-use weir_nat::{BucketHit, Endpoint, Home, RuleAction, TracedLookUp, TracedMapping, TracedSession};
+use weir_nat::{
+    BucketHit, Endpoint, FlowClass, Home, RuleAction, TracedLookUp, TracedMapping, TracedSession,
+};
 use weir_wire::describe::describe;
+
+use crate::trace::edits::edits;
 
 /// Returns a packet's way in words.
 pub(crate) fn traced_packet(worker: usize, trace: &PacketTrace) -> TracedPacket {
@@ -83,9 +87,11 @@ impl Steps {
                 RuleAction::Accept => "accept",
                 RuleAction::Drop => "drop",
                 RuleAction::Reject => "reject",
+                RuleAction::Bypass => "bypass",
             };
             let counted = if trace.is_rule_counted { ", and has counted it" } else { "" };
-            self.add("rule", format!("number {} fits: {action}{counted}", rule.rule));
+            let class = class(rule.class);
+            self.add("rule", format!("number {} fits: {action}{class}{counted}", rule.rule));
         }
     }
 
@@ -109,6 +115,11 @@ impl Steps {
 
     fn end(&mut self, trace: &PacketTrace) {
         for output in trace.outputs.iter().flatten() {
+            let is_passed_on = trace.flow.is_some() && trace.dropped.is_none();
+            let edits = edits(&trace.frame, &output.frame).filter(|_| is_passed_on);
+            if let Some(edits) = edits {
+                self.add("edit", edits);
+            }
             self.add("output", frame(output.side, &output.frame));
         }
         let shown = trace.outputs.iter().flatten().count() as u64;
@@ -151,12 +162,18 @@ fn record(look_up: &TracedLookUp) -> String {
     let session = match &mapping.session {
         None => "no session with this remote".to_owned(),
         Some(session) => {
-            let TracedSession { is_first, state, idle_sec, timeout_sec } = session;
+            let TracedSession { is_first, state, idle_sec, timeout_sec, .. } = session;
+            let (class, idle) =
+                (class(session.class), format!("idle {idle_sec} of {timeout_sec} s"));
             let place = if *is_first { "first session" } else { "further session" };
-            format!("{place}, {state}, idle {idle_sec} of {timeout_sec} s")
+            format!("{place}, {state}, {idle}{class}")
         }
     };
     format!("number {}, {}; {session}", mapping.record, words(mapping))
+}
+
+fn class(class: FlowClass) -> String {
+    if class == FlowClass::NONE { String::new() } else { format!(", class {}", class.number()) }
 }
 
 fn words(mapping: &TracedMapping) -> String {

@@ -116,7 +116,11 @@ fn first_packet_answer_and_packet_of_a_stranger_are_described() {
             "index    outbound, hash ",
             ": miss\n  record   none\n  mapping  opened: 192.168.1.10:5000 is 203.0.113.",
             ", block ",
-            "\n  session  begun: one-way\n  output   internet, 47 bytes: ",
+            "\n  session  begun: one-way\n  edit     tunnel GRE -> none, source 192.168.1.10 -> 203.0.113.",
+            ", ttl 64 -> 63, header checksum ",
+            ", source port 5000 -> ",
+            ", udp checksum ",
+            "\n  output   internet, 47 bytes: ",
         ],
     );
     let public = first.split(" is ").nth(1).and_then(|it| it.split(',').next()).unwrap();
@@ -130,7 +134,8 @@ fn first_packet_answer_and_packet_of_a_stranger_are_described() {
         "index    inbound, hash ",
         ": hit in the primary bucket\n  record   number ",
         "; first session, one-way, idle 0 of ",
-        "session  one-way becomes stream\n  output   access, 72 bytes: ",
+        "session  one-way becomes stream\n  edit     tunnel none -> GRE, destination 203.0.113.",
+        "\n  output   access, 72 bytes: ",
     ];
     has(&answer, &found);
     let stranger = text(&worker.trace(Side::Internet, &from("192.0.2.66")));

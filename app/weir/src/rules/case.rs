@@ -72,7 +72,7 @@ fn case(words: &[&str]) -> Result<(FlowQuestion, RuleVerdict, Option<ExpectedRul
     };
     let known = RuleVerdict::from_name(verdict);
     let verdict = known.ok_or_else(|| {
-        format!("{verdict:?} is no verdict: write accept, drop, reject or filtering")
+        format!("{verdict:?} is no verdict: write accept, drop, reject, bypass or filtering")
     })?;
     Ok((flow, verdict, rule))
 }
@@ -137,7 +137,7 @@ mod tests {
         let errors: Vec<String> =
             parse(text).unwrap_err().iter().map(ToString::to_string).collect();
         let expected = [
-            "4: \"allow\" is no verdict: write accept, drop, reject or filtering",
+            "4: \"allow\" is no verdict: write accept, drop, reject, bypass or filtering",
             "5: write the expected verdict behind the flow, and perhaps the rule",
             "6: write the expected verdict behind the flow, and perhaps the rule",
             "7: \"sctp\" is no protocol: write tcp, udp or icmp",

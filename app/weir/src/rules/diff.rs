@@ -10,7 +10,7 @@ use serde_json::json;
 use weir_admin::api::Session;
 use weir_admin::client::Client;
 use weir_config::{ProtocolSetting, SettingChange, policy_difference};
-use weir_policy::{FlowQuestion, RuleVerdict, compare};
+use weir_policy::{FlowQuestion, PolicyDecision, RuleVerdict, compare};
 use weir_rules::{FlowOrigin, RuleAction};
 
 use super::policy_file::LoadedPolicy;
@@ -47,8 +47,23 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// A verdict and the rule that gives it.
-type Decision<'p> = (RuleVerdict, Option<&'p str>);
+/// A verdict, and the names of the rule that gives it and of the class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Decision<'p> {
+    verdict: RuleVerdict,
+    rule: Option<&'p str>,
+    class: Option<&'p str>,
+}
+
+impl<'p> Decision<'p> {
+    fn named(policy: &'p LoadedPolicy, decision: &PolicyDecision) -> Self {
+        Self {
+            verdict: decision.verdict,
+            rule: decision.rule.map(|rule| policy.name(rule)),
+            class: policy.compiled.class_name(decision.class),
+        }
+    }
+}
 
 /// The flows of each kind of change: from one decision to another.
 type Kinds<'p> = BTreeMap<(Decision<'p>, Decision<'p>), ChangedFlows>;
@@ -92,9 +107,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ended: 0,
     };
     for change in &comparison.changes {
-        let before = (change.old, change.old_rule.map(|rule| old.name(rule)));
-        let after = (change.new, change.new_rule.map(|rule| new.name(rule)));
-        let changed = difference.kinds.entry((before, after)).or_default();
+        let kind = (Decision::named(&old, &change.old), Decision::named(&new, &change.new));
+        let changed = difference.kinds.entry(kind).or_default();
         changed.asked += 1;
         if changed.examples.len() < EXAMPLES_MAX {
             changed.examples.push(change.flow);
@@ -109,12 +123,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let is_same = difference.changes.is_empty() && difference.kinds.is_empty();
     Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn decision<'p>(policy: &'p LoadedPolicy, flow: &FlowQuestion) -> Decision<'p> {
-    let found = policy.compiled.rules.find(&policy.compiled.question(flow));
-    let verdict = RuleVerdict::of(flow.from, found.map(|it| it.action));
-    (verdict, found.map(|it| policy.name(it.rule)))
 }
 
 /// Whether a live flow ends under the policy.
@@ -138,9 +146,10 @@ impl<'p> RulesDifference<'p> {
             let is_here = matches!(session.role.as_deref(), None | Some("primary" | "acting"));
             let Some(flow) = question(&session).filter(|_| is_here) else { return Ok(()) };
             count += 1;
-            let (before, after) = (decision(old, &flow), decision(new, &flow));
-            if before.0 != after.0 {
-                self.kinds.entry((before, after)).or_default().live += 1;
+            let [before, after] = [old, new].map(|policy| policy.compiled.decide(&flow));
+            if !before.is_like(&after) {
+                let kind = (Decision::named(old, &before), Decision::named(new, &after));
+                self.kinds.entry(kind).or_default().live += 1;
             }
             self.ended += u64::from(is_ended(new, &flow));
             Ok(())
@@ -173,10 +182,12 @@ fn question(session: &Session) -> Option<FlowQuestion> {
     })
 }
 
-fn words((verdict, rule): &Decision<'_>) -> String {
-    match rule {
-        Some(rule) => format!("{} by {rule}", verdict.name()),
-        None => format!("{} without a rule", verdict.name()),
+fn words(decision: &Decision<'_>) -> String {
+    let verdict = decision.verdict.name();
+    let class = decision.class.map(|class| format!(" in class {class}")).unwrap_or_default();
+    match decision.rule {
+        Some(rule) => format!("{verdict}{class} by {rule}"),
+        None => format!("{verdict} without a rule"),
     }
 }
 
@@ -207,7 +218,7 @@ fn print(difference: &RulesDifference<'_>) -> anyhow::Result<()> {
 fn print_json(difference: &RulesDifference<'_>) -> anyhow::Result<()> {
     let change = |change: &SettingChange| json!({ "subject": change.subject, "what": change.what });
     let changes: Vec<_> = difference.changes.iter().map(change).collect();
-    let side = |(verdict, rule): &Decision<'_>| json!({ "verdict": verdict.name(), "rule": rule });
+    let side = |it: &Decision<'_>| json!({ "verdict": it.verdict.name(), "class": it.class, "rule": it.rule });
     let decisions = difference.kinds.iter().map(|((before, after), flows)| {
         json!({
             "old": side(before),

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use weir_config::{RuleSettings, SetSource};
 
@@ -55,6 +56,9 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
     for ((number, rule), filters) in (0..).zip(&policy.settings.rules).zip(filters) {
         let keys = keys(rule)?;
         let mut action = keys["action"].as_str().unwrap_or_default().to_owned();
+        if let Some(class) = &rule.class {
+            action.push_str(&format!(" in class {class}"));
+        }
         for (is_set, words) in [(rule.rematch, ", ends live flows"), (rule.log, ", logged")] {
             action.push_str(if is_set { words } else { "" });
         }
@@ -77,20 +81,38 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
             Table::new(&[("group", Align::Left), ("homes", Align::Left), ("limits", Align::Left)]);
         for group in &policy.settings.groups {
             let nets: Vec<Value> = group.subscribers.iter().map(|net| json!(net)).collect();
-            let limits: serde_json::Map<String, Value> =
-                serde_json::from_value(serde_json::to_value(group.limits)?)?;
-            let limits: Vec<String> =
-                limits.iter().map(|(key, value)| format!("{key} {value}")).collect();
-            let limits = if limits.is_empty() { "as all".to_owned() } else { limits.join(", ") };
-            groups.row(vec![group.name.clone(), words(&nets), limits]);
+            groups.row(vec![group.name.clone(), words(&nets), table_words(&group.limits)?]);
         }
         groups.print(out)?;
+    }
+    if !policy.settings.classes.is_empty() {
+        writeln!(out)?;
+        let mut classes = Table::new(&[
+            ("number", Align::Right),
+            ("class", Align::Left),
+            ("dscp", Align::Right),
+            ("timeouts", Align::Left),
+        ]);
+        for class in &policy.settings.classes {
+            let dscp = class.dscp.map_or_else(|| "-".to_owned(), |dscp| dscp.to_string());
+            let timeouts = table_words(&class.timeouts)?;
+            classes.row(vec![class.id.to_string(), class.name.clone(), dscp, timeouts]);
+        }
+        classes.print(out)?;
     }
     writeln!(out, "\n{}; memory: {}", policy.bound(), policy.memory())?;
     if let Some(worst) = policy.worst() {
         writeln!(out, "{worst}")?;
     }
     Ok(())
+}
+
+/// Returns the keys of a table with their values as words.
+fn table_words(table: &impl Serialize) -> anyhow::Result<String> {
+    let keys: serde_json::Map<String, Value> =
+        serde_json::from_value(serde_json::to_value(table)?)?;
+    let words: Vec<String> = keys.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    Ok(if words.is_empty() { "as all".to_owned() } else { words.join(", ") })
 }
 
 /// Returns a rule with the keys that the file has.
@@ -102,7 +124,7 @@ fn keys(rule: &RuleSettings) -> anyhow::Result<serde_json::Map<String, Value>> {
 fn conditions(keys: &serde_json::Map<String, Value>) -> String {
     let conditions = keys
         .iter()
-        .filter(|(key, _)| !["name", "action", "log", "rematch"].contains(&key.as_str()));
+        .filter(|(key, _)| !["name", "action", "class", "log", "rematch"].contains(&key.as_str()));
     let words: Vec<String> = conditions
         .map(|(key, value)| match value {
             Value::Array(list) => format!("{key} {}", words(list)),
@@ -159,6 +181,7 @@ fn object(policy: &LoadedPolicy) -> anyhow::Result<Value> {
         "rules": rules,
         "sets": sets,
         "groups": policy.settings.groups,
+        "classes": policy.settings.classes,
         "comparisons_max": bound.comparisons,
         "steps_max": bound.steps,
         "worst": policy.worst(),

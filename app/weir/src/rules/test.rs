@@ -23,8 +23,8 @@ use super::{PolicySource, stdout};
 ///
 /// FROM is home or internet: the side that begins it. SUBSCRIBER is the home: the outer address of
 /// its tunnel, with plain access its own. With --table each line of a file is such a flow, followed
-/// by the verdict that is expected (accept, drop, reject, or filtering where no rule fits a packet
-/// from the internet) and perhaps the rule (- for none); # begins a comment.
+/// by the verdict that is expected (accept, drop, reject, bypass, or filtering where no rule fits
+/// a packet from the internet) and perhaps the rule (- for none); # begins a comment.
 ///
 ///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
 ///   weir rules test home 10.200.1.5 tcp 40000 192.0.2.7:25
@@ -70,7 +70,7 @@ fn run_flow(policy: &LoadedPolicy, words: &[String], is_json: bool) -> anyhow::R
         false => print(policy, &flow, verdict, group, &explained)?,
     }
     let is_accepted = match verdict {
-        RuleVerdict::Accept => true,
+        RuleVerdict::Accept | RuleVerdict::Bypass => true,
         RuleVerdict::Filtering => policy.filtering == FilteringSetting::EndpointIndependent,
         RuleVerdict::Drop | RuleVerdict::Reject => false,
     };
@@ -79,6 +79,10 @@ fn run_flow(policy: &LoadedPolicy, words: &[String], is_json: bool) -> anyhow::R
 
 fn verdict(flow: &FlowQuestion, explained: &RuleExplanation) -> RuleVerdict {
     RuleVerdict::of(flow.from, explained.deciding.map(|rule| rule.action))
+}
+
+fn class_name<'p>(policy: &'p LoadedPolicy, explained: &RuleExplanation) -> Option<&'p str> {
+    policy.compiled.class_name(explained.deciding?.class)
 }
 
 fn print(
@@ -101,6 +105,9 @@ fn print(
         }
     };
     writeln!(out, "{}: {why}", verdict.name())?;
+    if let Some(class) = class_name(policy, explained) {
+        writeln!(out, "class of the flow: {class}")?;
+    }
     if let Some(group) = group {
         writeln!(out, "group of the home: {group}")?;
     }
@@ -129,6 +136,7 @@ fn print_json(
         "flow": flow.to_string(),
         "group": group,
         "verdict": verdict.name(),
+        "class": class_name(policy, explained),
         "rule": explained.deciding.map(|it| policy.name(it.rule)),
         "file": policy.file,
         "line": explained.deciding.and_then(|it| policy.line(it.rule)),

@@ -1,20 +1,22 @@
-//! Sets, groups and rules: names, references, ports, and groups that overlap.
+//! Sets, groups, classes and rules: names, references, ports, and groups that overlap.
 
 use std::collections::BTreeSet;
 
 use ipnet::Ipv4Net;
 
-use crate::check::{overlaps, refuse_repeats};
+use crate::check::{overlaps, refuse_repeats, timeouts};
 use crate::findings::Findings;
 use crate::policy_types::{
-    ActionSetting, GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress, RuleSettings,
+    ActionSetting, FlowClassSettings, GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress,
+    RuleSettings,
 };
 use crate::read::address::overlap;
-use crate::types::Access;
+use crate::types::{Access, AccessSetting};
 
 pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Findings<'_>) {
     repeats("set", policy.sets.iter().map(|set| &set.name), findings);
     repeats("group", policy.groups.iter().map(|group| &group.name), findings);
+    repeats("class", policy.classes.iter().map(|class| &class.name), findings);
     repeats("rule", policy.rules.iter().map(|rule| &rule.name), findings);
     if policy.groups.len() > GROUPS_MAX {
         let message = format!("{} groups, at most {GROUPS_MAX} fit", policy.groups.len());
@@ -24,6 +26,7 @@ pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Fin
     overlaps::groups(&policy.groups, findings);
     let sets = names("set", policy.sets.iter().map(|set| &set.name), findings);
     let groups = names("group", policy.groups.iter().map(|group| &group.name), findings);
+    let classes = names("class", policy.classes.iter().map(|class| &class.name), findings);
     for (index, rule) in policy.rules.iter().enumerate() {
         let path = |name: &str| format!("rule[{index}].{name}");
         if let Some(groups) = &groups {
@@ -33,11 +36,22 @@ pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Fin
             check_sets(&rule.subscribers, &path("subscribers"), sets, findings);
             check_sets(&rule.remote, &path("remote"), sets, findings);
         }
-        if rule.rematch && rule.action == ActionSetting::Accept && findings.is_good(&path("action"))
+        if let Some(classes) = &classes {
+            check_class(rule, &path("class"), classes, findings);
+        }
+        if rule.class.is_some()
+            && rule.action != ActionSetting::Accept
+            && findings.is_good(&path("action"))
         {
-            let message = "beside action = \"accept\", which ends no flow";
+            let message = "beside an action that lets no flow begin";
+            findings.error(&path("class"), message, "remove it, or write action = \"accept\"");
+        }
+        let lets_pass = matches!(rule.action, ActionSetting::Accept | ActionSetting::Bypass);
+        if rule.rematch && lets_pass && findings.is_good(&path("action")) {
+            let message = "beside an action that ends no flow";
             findings.error(&path("rematch"), message, "remove it, or write \"drop\" or \"reject\"");
         }
+        check_bypass(rule, &path("action"), access, findings);
         for name in ["inside_port", "remote_port"] {
             check_ports(rule, &path(name), &path("protocol"), findings);
         }
@@ -47,6 +61,7 @@ pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Fin
         });
         warn_of_strangers(nets, &path("subscribers"), access, findings);
     }
+    check_classes(&policy.classes, findings);
     for (index, group) in policy.groups.iter().enumerate() {
         let nets = group.subscribers.iter().map(|net| Some(*net));
         warn_of_strangers(nets, &format!("group[{index}].subscribers"), access, findings);
@@ -91,6 +106,44 @@ fn check_groups(
             let message = format!("there is no group {name}");
             let fix = known("write a [[group]]", groups);
             findings.error(&findings.element(key, index), message, fix);
+        }
+    }
+}
+
+/// Without a tunnel a home's address is its own. Behind tunnels homes may use the same addresses.
+fn check_bypass(rule: &RuleSettings, key: &str, access: &Access, findings: &mut Findings<'_>) {
+    if rule.action == ActionSetting::Bypass
+        && access.mode != AccessSetting::Plain
+        && findings.is_good("access.mode")
+    {
+        let message = "bypass needs access.mode = \"plain\": behind tunnels the addresses of homes \
+                       are not unique, and nothing finds the way back";
+        findings.error(key, message, "write accept, drop or reject");
+    }
+}
+
+fn check_class(
+    rule: &RuleSettings,
+    key: &str,
+    classes: &BTreeSet<&str>,
+    findings: &mut Findings<'_>,
+) {
+    if let Some(name) = rule.class.as_deref().filter(|name| !classes.contains(name)) {
+        let message = format!("there is no class {name}");
+        findings.error(key, message, known("write a [[class]]", classes));
+    }
+}
+
+fn check_classes(classes: &[FlowClassSettings], findings: &mut Findings<'_>) {
+    let path = |index: usize, name: &str| format!("class[{index}].{name}");
+    let ids = classes.iter().enumerate().map(|(index, class)| (path(index, "id"), class.id));
+    refuse_repeats(ids, "the number", findings);
+    for (index, class) in classes.iter().enumerate() {
+        let of = |name: &str| class.timeouts.get(name).copied().map(u64::from);
+        timeouts::check_minima(&path(index, "timeouts"), of, findings);
+        if !["dscp", "timeouts"].iter().any(|name| findings.is_given(&path(index, name))) {
+            let message = "gives its flows nothing: it has neither dscp nor timeouts";
+            findings.warning(&path(index, "name"), message, "");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! {"format":1,
 //!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473, ...},
 //!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...}, "limits":{...},
-//!  "set":[...], "group":[...], "rule":[...], "public":{...},
+//!  "set":[...], "group":[...], "class":[...], "rule":[...], "public":{...},
 //!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],
 //!            "subscribers_max":256}, ...]}
 //! ```
@@ -25,7 +25,7 @@ use crate::cluster_types::{ClusterSettings, ClusterShard};
 use crate::desired::{Desired, long_list};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
-use crate::policy_types::{GroupSettings, PolicySettings, RuleSettings};
+use crate::policy_types::{FlowClassSettings, GroupSettings, PolicySettings, RuleSettings};
 use crate::types::{Access, Fragments, LimitSettings, NatSettings, TimeoutSettings};
 use crate::{check, read};
 
@@ -59,12 +59,14 @@ pub(crate) struct Stored {
     timeouts: TimeoutSettings,
     fragments: Fragments,
     limits: LimitSettings,
-    /// Sets, groups and rules are written only if there are some: earlier versions do not know
-    /// them.
+    /// Sets, groups, classes and rules are written only if there are some: earlier versions do not
+    /// know them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     set: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     group: Vec<GroupSettings>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    class: Vec<FlowClassSettings>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rule: Vec<RuleSettings>,
     /// [`PublicSettings`](crate::PublicSettings), if there are any.
@@ -77,7 +79,7 @@ impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
         let Desired { cluster, access, nat, timeouts, fragments, limits, policy, public, shards } =
             desired;
-        let PolicySettings { sets, groups, rules } = policy;
+        let PolicySettings { sets, groups, classes, rules } = policy;
         Self {
             format: FORMAT,
             cluster,
@@ -88,6 +90,7 @@ impl From<Desired> for Stored {
             limits,
             set: sets.iter().map(|set| with_short_list(set, PREFIXES)).collect(),
             group: groups,
+            class: classes,
             rule: rules,
             public: (!public.is_empty()).then(|| with_short_list(&public, STATIC)),
             shard: shards,

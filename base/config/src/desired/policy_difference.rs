@@ -1,5 +1,6 @@
-//! The changes of sets, groups and rules. None of them meets a live flow, as rules are asked when a
-//! flow begins, unless a rule has `rematch`.
+//! The changes of sets, groups, classes and rules. None of them meets a live flow, as rules are
+//! asked when a flow begins, unless a rule has `rematch`; but for those of a class, whose flows get
+//! what it says now.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
@@ -7,24 +8,35 @@ use std::fmt::Display;
 use serde_json::Value;
 
 use crate::desired::difference::{Effect, SettingChange, object, words};
-use crate::policy_types::{PolicySettings, RuleSettings, SetSource};
+use crate::policy_types::{FlowClassSettings, PolicySettings, RuleSettings, SetSource};
 
 /// Most elements that the change of a list names.
 const NAMED_MAX: usize = 3;
 
-/// Returns the changes of sets, groups and rules in `new`, in this order. Empty exactly if both are
-/// equal. What a set's file has is compared if the sets have their entries
+/// Returns the changes of sets, groups, rules, limits and classes in `new`, in this order. Empty
+/// exactly if both are equal. What a set's file has is compared if the sets have their entries
 /// ([`PolicySettings::with_entries`]).
 pub fn policy_difference(old: &PolicySettings, new: &PolicySettings) -> Vec<SettingChange> {
+    policy_changes(old, new, u64::MAX)
+}
+
+/// As [`policy_difference`], for a node that takes a quota of ports above `quota_max` only when it
+/// restarts.
+pub(crate) fn policy_changes(
+    old: &PolicySettings,
+    new: &PolicySettings,
+    quota_max: u64,
+) -> Vec<SettingChange> {
     let mut changes = Vec::new();
     sets(old, new, &mut changes);
-    groups(old, new, &mut changes);
+    groups(old, new, quota_max, &mut changes);
     rules(&old.rules, &new.rules, &mut changes);
     // Any of them may bring a live flow to such a rule.
     if new.rules.iter().any(|rule| rule.rematch) {
         changes.iter_mut().for_each(|change| change.effect = Effect::Rematch);
     }
-    changes.extend(limits(old, new));
+    changes.extend(limits(old, new, quota_max));
+    classes(&old.classes, &new.classes, &mut changes);
     changes
 }
 
@@ -90,14 +102,21 @@ fn examples<T: Display>(elements: &[T]) -> String {
     format!(" ({})", elements.iter().map(T::to_string).collect::<Vec<_>>().join(", "))
 }
 
-fn groups(old: &PolicySettings, new: &PolicySettings, changes: &mut Vec<SettingChange>) {
+fn groups(
+    old: &PolicySettings,
+    new: &PolicySettings,
+    quota_max: u64,
+    changes: &mut Vec<SettingChange>,
+) {
     for group in old.groups.iter().filter(|it| new.groups.iter().all(|new| new.name != it.name)) {
         changes.push(change("group", &group.name, "removed".to_owned()));
     }
     for group in &new.groups {
         let Some(before) = old.groups.iter().find(|before| before.name == group.name) else {
             let what = format!("added with {} prefixes", group.subscribers.len());
-            changes.push(change("group", &group.name, what));
+            let quota = group.limits.ports_per_subscriber.map(u64::from);
+            let is_for_restarts = quota > Some(quota_max);
+            changes.push(SettingChange { is_for_restarts, ..change("group", &group.name, what) });
             continue;
         };
         if before.subscribers != group.subscribers {
@@ -109,19 +128,63 @@ fn groups(old: &PolicySettings, new: &PolicySettings, changes: &mut Vec<SettingC
 }
 
 /// Returns the changes of the limits of groups that were there before.
-fn limits(old: &PolicySettings, new: &PolicySettings) -> Vec<SettingChange> {
+fn limits(old: &PolicySettings, new: &PolicySettings, quota_max: u64) -> Vec<SettingChange> {
     let mut changes = Vec::new();
     for group in &new.groups {
         let Some(before) = old.groups.iter().find(|it| it.name == group.name) else { continue };
         let (old, new) = (object(&before.limits), object(&group.limits));
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         for name in names.into_iter().filter(|name| old.get(*name) != new.get(*name)) {
+            let quota = new.get(name).filter(|_| *name == "ports_per_subscriber");
+            let is_for_restarts = quota.and_then(Value::as_u64) > Some(quota_max);
             let [old, new] = [&old, &new]
                 .map(|limits| limits.get(name).map_or_else(|| "as all homes".to_owned(), words));
-            changes.push(change("group", &group.name, format!("limits.{name} {old} -> {new}")));
+            let what = format!("limits.{name} {old} -> {new}");
+            changes.push(SettingChange { is_for_restarts, ..change("group", &group.name, what) });
         }
     }
     changes
+}
+
+fn classes(old: &[FlowClassSettings], new: &[FlowClassSettings], changes: &mut Vec<SettingChange>) {
+    let mut note = |name: &str, what: String, effect| {
+        changes.push(SettingChange { effect, ..change("class", name, what) });
+    };
+    for class in old.iter().filter(|it| new.iter().all(|new| new.id != it.id)) {
+        note(&class.name, "removed".to_owned(), Effect::IdleFlows);
+    }
+    for class in new {
+        let Some(before) = old.iter().find(|it| it.id == class.id) else {
+            note(&class.name, format!("added with number {}", class.id), Effect::None);
+            continue;
+        };
+        if before.name != class.name {
+            note(
+                &class.name,
+                format!("name of number {}, was {}", class.id, before.name),
+                Effect::None,
+            );
+        }
+        if before.dscp != class.dscp {
+            let [old, new] = [before.dscp, class.dscp]
+                .map(|dscp| dscp.map_or_else(|| "as it came".to_owned(), |it| it.to_string()));
+            note(&class.name, format!("dscp {old} -> {new}"), Effect::None);
+        }
+        let names: BTreeSet<_> = before.timeouts.keys().chain(class.timeouts.keys()).collect();
+        for name in names {
+            let (old, new) = (before.timeouts.get(name), class.timeouts.get(name));
+            if old == new {
+                continue;
+            }
+            let effect = match (old, new) {
+                (Some(old), Some(new)) if old < new => Effect::None,
+                _ => Effect::IdleFlows,
+            };
+            let [old, new] = [old, new]
+                .map(|it| it.map_or_else(|| "as all flows".to_owned(), |it| it.to_string()));
+            note(&class.name, format!("timeouts.{name} {old} -> {new}"), effect);
+        }
+    }
 }
 
 fn list_change(old: &BTreeSet<String>, new: &BTreeSet<String>) -> String {
@@ -195,6 +258,7 @@ fn value(name: &str, value: Option<&Value>) -> String {
     match (name, value) {
         ("from", None) => "\"home\"".to_owned(),
         ("log" | "rematch", None) => "false".to_owned(),
+        ("class", None) => "none".to_owned(),
         (_, None) => "all".to_owned(),
         (_, Some(Value::Array(list))) if list.len() > NAMED_MAX => {
             format!("a list of {}", list.len())

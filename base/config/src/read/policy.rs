@@ -1,4 +1,4 @@
-//! `[[set]]`, `[[group]]` and `[[rule]]`.
+//! `[[set]]`, `[[group]]`, `[[class]]` and `[[rule]]`.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,11 @@ use toml::de::DeValue;
 
 use crate::findings::Findings;
 use crate::policy_types::{
-    ActionSetting, GroupLimitSettings, GroupSettings, OriginSetting, PolicySettings, PortSpan,
-    ProtocolSetting, RuleAddress, RuleSettings, SetSettings, SetSource,
+    ActionSetting, FlowClassSettings, GroupLimitSettings, GroupSettings, OriginSetting,
+    PolicySettings, PortSpan, ProtocolSetting, RuleAddress, RuleSettings, SetSettings, SetSource,
 };
 use crate::read::node::is_printable;
+use crate::read::timeouts;
 use crate::section::{KeyedValue, Section, integer};
 
 const NAME_BYTES_MAX: usize = 32;
@@ -19,15 +20,17 @@ const ADDRESS_FIX: &str = "write an IPv4 address, a prefix \"a.b.c.d/length\" or
 pub(crate) fn read(root: &Section<'_>, findings: &mut Findings<'_>) -> PolicySettings {
     let sets = root.sections("set", "set", findings);
     let groups = root.sections("group", "group", findings);
+    let classes = root.sections("class", "class", findings);
     let rules = root.sections("rule", "rule", findings);
     PolicySettings {
         sets: sets.iter().map(|section| set(section, findings)).collect(),
         groups: groups.iter().map(|section| group(section, findings)).collect(),
+        classes: classes.iter().map(|section| class(section, findings)).collect(),
         rules: rules.iter().map(|section| rule(section, findings)).collect(),
     }
 }
 
-/// Whether a text may be the name of a set, a group or a rule.
+/// Whether a text may be the name of a set, a group, a class or a rule.
 fn is_policy_name(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
@@ -78,6 +81,46 @@ fn group_limits(section: &Section<'_>, findings: &mut Findings<'_>) -> GroupLimi
     }
 }
 
+fn class(section: &Section<'_>, findings: &mut Findings<'_>) -> FlowClassSettings {
+    FlowClassSettings {
+        id: section.integer("id", findings),
+        name: name(section, findings),
+        dscp: section.entry("dscp", findings).and_then(|entry| {
+            let codepoint = codepoint(entry.value);
+            if codepoint.is_none() {
+                entry.refuse(findings);
+            }
+            codepoint
+        }),
+        timeouts: timeouts::given(
+            &section.section("timeouts", "class-timeouts", findings),
+            findings,
+        ),
+    }
+}
+
+/// Reads a codepoint, a number or a name (RFC 2474, 2597, 3246, 5865, 8622).
+fn codepoint(value: &DeValue<'_>) -> Option<u8> {
+    let digit = |text: &str, digits: std::ops::RangeInclusive<u8>| {
+        text.parse().ok().filter(|_| text.len() == 1).filter(|digit| digits.contains(digit))
+    };
+    let Some(name) = value.as_str() else {
+        return integer(value).and_then(|number| u8::try_from(number).ok()).filter(|it| *it < 64);
+    };
+    if let Some(precedence) = name.strip_prefix("cs") {
+        return digit(precedence, 0..=7).map(|precedence| precedence << 3);
+    }
+    if let Some((class, drop)) = name.strip_prefix("af").and_then(|it| it.split_at_checked(1)) {
+        return Some(digit(class, 1..=4)? << 3 | digit(drop, 1..=3)? << 1);
+    }
+    match name {
+        "ef" => Some(46),
+        "voice-admit" => Some(44),
+        "le" => Some(1),
+        _ => None,
+    }
+}
+
 fn rule(section: &Section<'_>, findings: &mut Findings<'_>) -> RuleSettings {
     let word = |value: &DeValue<'_>, what: &str, fix: &str| -> Result<String, ElementError> {
         let name = value.as_str().filter(|text| is_policy_name(text));
@@ -101,8 +144,10 @@ fn rule(section: &Section<'_>, findings: &mut Findings<'_>) -> RuleSettings {
         action: match section.choice("action", findings) {
             "drop" => ActionSetting::Drop,
             "reject" => ActionSetting::Reject,
+            "bypass" => ActionSetting::Bypass,
             _ => ActionSetting::Accept,
         },
+        class: section.text("class", findings, is_policy_name).map(str::to_owned),
         log: section.boolean("log", findings),
         rematch: section.boolean("rematch", findings),
     }

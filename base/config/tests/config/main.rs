@@ -2,6 +2,8 @@
 
 mod address_errors;
 mod base;
+mod bypass;
+mod classes;
 mod cluster_file;
 mod collectors;
 mod commit;

@@ -83,3 +83,22 @@ fn process_ports_shards_and_identities_need_a_restart() {
         assert!(found[0].starts_with(expected), "{found:?}");
     }
 }
+
+#[test]
+fn quota_of_a_group_above_the_largest_of_the_start_needs_a_restart() {
+    let group = |quota: u32| {
+        format!(
+            "{BASE}[[group]]\nname = \"business\"\nsubscribers = [\"10.200.16.0/20\"]\n\
+             limits = {{ ports_per_subscriber = {quota} }}\n"
+        )
+    };
+    let (small, middle, large) = (group(1024), group(2048), group(4096));
+    let changed = |start: &str, old: &str, new: &str| lines(start, old, new);
+    let what = "group business: limits.ports_per_subscriber 1024 ->";
+    assert_eq!(changed(BASE, &small, &middle), [format!("{what} 2048 (for new flows)")]);
+    assert_eq!(changed(BASE, &small, &large), [format!("! {what} 4096 (for new flows)")]);
+    assert_eq!(changed(&large, &small, &large), [format!("{what} 4096 (for new flows)")]);
+    let added = "group business: added with 1 prefixes (for new flows)";
+    assert_eq!(changed(BASE, BASE, &middle), [added]);
+    assert_eq!(changed(BASE, BASE, &large), [format!("! {added}")]);
+}

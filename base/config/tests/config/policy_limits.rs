@@ -61,7 +61,7 @@ fn wrong_limits_and_a_rule_that_could_end_no_flow_are_refused_with_place_and_fix
         (
             "action = \"drop\"",
             "action = \"accept\"",
-            &["10:11: rule[0].rematch: beside action = \"accept\", which ends no flow (remove it"],
+            &["10:11: rule[0].rematch: beside an action that ends no flow (remove it"],
         ),
         (
             "rematch = true",

@@ -159,8 +159,8 @@ impl Cluster {
         let hash = nat.outbound_hash(&home_at, inside, protocol);
         let remote = Endpoint::new(SERVERS, SERVICE);
         let packet = Outbound { home: home_at, inside, remote, protocol, tcp_flags: 0 };
-        let public = nat.outbound(hash, &packet, now).expect("the NAT has room for the flow");
-        self.note(number, home, port, public);
+        let opened = nat.outbound(hash, &packet, now).expect("the NAT has room for the flow");
+        self.note(number, home, port, opened.to);
     }
 
     fn note(&mut self, number: usize, home: u32, inside_port: u16, public: Endpoint) -> Flow {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_engine::DropReason;
 use weir_nat::ActiveRules;
 use weir_rules::{
-    FlowKind, FlowKinds, FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter, RuleSet,
+    FlowClass, FlowKind, FlowKinds, FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter, RuleSet,
 };
 
 use super::*;
@@ -18,6 +18,7 @@ pub struct Rules {
     filters: Vec<Filter>,
     actions: Vec<RuleAction>,
     groups: Vec<(Prefix<u32>, u8)>,
+    classes: Vec<(u32, FlowClass)>,
 }
 
 impl Rules {
@@ -45,6 +46,12 @@ impl Rules {
         self.rule(FlowOrigin::Internet, action, narrow)
     }
 
+    /// Gives the flows of the last rule this class.
+    pub fn class(mut self, class: FlowClass) -> Self {
+        self.classes.push((self.actions.len() as u32 - 1, class));
+        self
+    }
+
     pub fn group(mut self, prefix: Prefix<u32>, group: u8) -> Self {
         self.groups.push((prefix, group));
         self
@@ -53,6 +60,7 @@ impl Rules {
     /// Puts the rules into force, in place of others.
     pub fn load(self, world: &mut World) {
         let set = RuleSet::new(&self.filters, self.actions, self.groups).expect("few rules");
+        let set = set.with_classes(&self.classes);
         let rules = Box::new(ActiveRules::new(Arc::new(set)));
         drop(world.engine.nat_mut().admin_mut().swap_rules(rules));
     }

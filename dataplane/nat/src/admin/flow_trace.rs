@@ -1,7 +1,7 @@
 //! What the tables have for a packet, for a trace: reads only.
 
 use weir_flow::{Candidate, Hash, Index, RecordId};
-use weir_rules::{DecidingRule, FlowOrigin};
+use weir_rules::{DecidingRule, FlowClass, FlowOrigin};
 
 use crate::admin::facet::Admin;
 use crate::admin::session_view::BlockView;
@@ -43,6 +43,7 @@ pub struct TracedSession {
     pub state: &'static str,
     pub idle_sec: u32,
     pub timeout_sec: u32,
+    pub class: FlowClass,
 }
 
 /// What the tables have for a packet.
@@ -118,6 +119,7 @@ impl Admin<'_> {
                 state: remote.state.phase(mapping.protocol).name(),
                 idle_sec: lane.idle_sec(remote.last_seen, now),
                 timeout_sec: remote.timeout_sec(mapping.protocol, timeouts),
+                class: remote.state.class(),
             })
         });
         let public = mapping.public();

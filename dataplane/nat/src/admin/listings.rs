@@ -155,7 +155,8 @@ impl Admin<'_> {
             // The copy of a flow that has seen no packet here has been idle for as long as this
             // worker knows it.
             idle_sec: lane.idle_sec(remote.last_seen, self.nat.now).min(age_sec),
-            timeout_sec: remote.timeout_sec(mapping.protocol, &self.nat.policy.live.timeouts),
+            timeout_sec: remote.timeout_sec(mapping.protocol, timeouts),
+            class: remote.state.class(),
         });
     }
 

@@ -1,6 +1,7 @@
 //! An operator's view of sessions and subscribers.
 
 use weir_ids::ShardId;
+use weir_rules::FlowClass;
 
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::sessions::session_state::SessionPhase;
@@ -88,6 +89,7 @@ pub struct SessionView {
     pub idle_sec: u32,
     /// Idle time in seconds at which it ends.
     pub timeout_sec: u32,
+    pub class: FlowClass,
 }
 
 /// A home that holds state.

@@ -15,8 +15,8 @@
 use weir_flow::SlabId;
 
 use crate::endpoint::{Protocol, ShardIndex, Tick};
+use crate::sessions::class_timeouts::ClassTimeouts;
 use crate::sessions::mapping::Remote;
-use crate::sessions::timeouts::Timeouts;
 
 /// Lanes of a shard, in the type of a slab's number.
 pub(crate) const LANES: u32 = weir_ids::LANES as u32;
@@ -77,7 +77,7 @@ impl LaneState {
         &self,
         remote: &Remote,
         protocol: Protocol,
-        timeouts: &Timeouts,
+        timeouts: &ClassTimeouts,
         now: Tick,
     ) -> bool {
         remote.is_expired(protocol, timeouts, now)

@@ -32,10 +32,10 @@ use crate::replication::change::{Applied, ChangeKind, RecordTable};
 use crate::replication::change_body::{SegmentBody, StateBody};
 use crate::replication::journal::MarkKind;
 use crate::replication::lane_record::LaneRecord;
+use crate::sessions::class_timeouts::ClassTimeouts;
 use crate::sessions::mapping::{Mapping, Remote};
 use crate::sessions::session::FurtherSession;
 use crate::sessions::session_state::SessionState;
-use crate::sessions::timeouts::Timeouts;
 
 /// Owner updates per timeout.
 const OWNER_UPDATES: u32 = 4;
@@ -77,17 +77,17 @@ impl OwnerUpdate {
         let is_late = now.since(self.seen) > now.since(known.last_seen) + SLACK_SEC;
         let report = self.state.filter(|report| known.is(report.remote) && !is_late);
         // The owner knows which side opened the session, and counts it: those bits stay its own.
-        let report = report.map(|report| report.state.with_accounting_of(state));
+        let report = report.map(|report| report.state.with_lasting_of(state));
         report.filter(|report| report.has(state.bits())).unwrap_or(state)
     }
 }
 
 impl Remote {
-    fn window_sec(&self, protocol: Protocol, timeouts: &Timeouts) -> u32 {
+    fn window_sec(&self, protocol: Protocol, timeouts: &ClassTimeouts) -> u32 {
         (self.timeout_sec(protocol, timeouts) / OWNER_UPDATES).max(1)
     }
 
-    fn window(&self, protocol: Protocol, timeouts: &Timeouts, now: Tick) -> u8 {
+    fn window(&self, protocol: Protocol, timeouts: &ClassTimeouts, now: Tick) -> u8 {
         (now.0 / self.window_sec(protocol, timeouts)) as u8
     }
 
@@ -95,7 +95,7 @@ impl Remote {
         &self,
         reported: u8,
         protocol: Protocol,
-        timeouts: &Timeouts,
+        timeouts: &ClassTimeouts,
         now: Tick,
     ) -> bool {
         let is_recent = now.since(self.last_seen) < 2 * self.window_sec(protocol, timeouts);
@@ -106,12 +106,12 @@ impl Remote {
 impl Mapping {
     /// True if an owner update for the mapping's first session is due.
     #[inline]
-    pub(crate) fn is_owner_update_due(&self, timeouts: &Timeouts, now: Tick) -> bool {
+    pub(crate) fn is_owner_update_due(&self, timeouts: &ClassTimeouts, now: Tick) -> bool {
         let reported = (self.flags >> Self::WINDOW_SHIFT) as u8;
         self.first.is_owner_update_due(reported, self.protocol, timeouts, now)
     }
 
-    pub(crate) fn note_owner_update(&mut self, timeouts: &Timeouts, now: Tick) {
+    pub(crate) fn note_owner_update(&mut self, timeouts: &ClassTimeouts, now: Tick) {
         let window = self.first.window(self.protocol, timeouts, now);
         let others = self.flags & ((1 << Self::WINDOW_SHIFT) - 1);
         self.flags = others | u16::from(window) << Self::WINDOW_SHIFT;
@@ -124,13 +124,18 @@ impl FurtherSession {
     pub(crate) fn is_owner_update_due(
         &self,
         protocol: Protocol,
-        timeouts: &Timeouts,
+        timeouts: &ClassTimeouts,
         now: Tick,
     ) -> bool {
         self.remote.is_owner_update_due(self.update_window(), protocol, timeouts, now)
     }
 
-    pub(crate) fn note_owner_update(&mut self, protocol: Protocol, timeouts: &Timeouts, now: Tick) {
+    pub(crate) fn note_owner_update(
+        &mut self,
+        protocol: Protocol,
+        timeouts: &ClassTimeouts,
+        now: Tick,
+    ) {
         self.set_update_window(self.remote.window(protocol, timeouts, now));
     }
 }

@@ -23,12 +23,13 @@
 //! slab's free list.
 
 use weir_flow::{Record, RecordId};
+use weir_rules::FlowClass;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::sessions::checksum_deltas::ChecksumDeltas;
+use crate::sessions::class_timeouts::ClassTimeouts;
 use crate::sessions::session_state::{SentBy, SessionState};
-use crate::sessions::timeouts::Timeouts;
 
 /// State of a mapping record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Immutable, IntoBytes)]
@@ -69,13 +70,14 @@ impl Remote {
         protocol: Protocol,
         sender: SentBy,
         tcp_flags: u8,
+        class: FlowClass,
         now: Tick,
     ) -> Self {
         Self {
             address: remote.address,
             last_seen: now,
             port: remote.port,
-            state: SessionState::opened(protocol, sender, tcp_flags),
+            state: SessionState::opened(protocol, sender, tcp_flags, class),
         }
     }
 
@@ -88,14 +90,19 @@ impl Remote {
         Endpoint::new(self.address, self.port)
     }
 
-    pub(crate) fn timeout_sec(&self, protocol: Protocol, timeouts: &Timeouts) -> u32 {
-        timeouts.of(self.state.phase(protocol))
+    pub(crate) fn timeout_sec(&self, protocol: Protocol, timeouts: &ClassTimeouts) -> u32 {
+        timeouts.of(self.state, protocol)
     }
 
     /// True if it has been silent for too long. Within one tick of its last packet it cannot have:
     /// no timer is 0.
     #[inline]
-    pub(crate) fn is_expired(&self, protocol: Protocol, timeouts: &Timeouts, now: Tick) -> bool {
+    pub(crate) fn is_expired(
+        &self,
+        protocol: Protocol,
+        timeouts: &ClassTimeouts,
+        now: Tick,
+    ) -> bool {
         now != self.last_seen && now.since(self.last_seen) >= self.timeout_sec(protocol, timeouts)
     }
 

@@ -2,6 +2,7 @@
 //! remotes a mapping lets in.
 
 pub(crate) mod checksum_deltas;
+pub(crate) mod class_timeouts;
 mod filtering;
 pub(crate) mod mapping;
 pub(crate) mod session;

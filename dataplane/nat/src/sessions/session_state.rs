@@ -3,8 +3,9 @@
 //!
 //! One u16 per session. The TCP bits are in `tcp_state.rs`; UDP and ICMP only know which sides have
 //! spoken. One more bit, SETTLED, follows from the others: it spares the fast path the look at
-//! them.
+//! them. The class of the session (`class_timeouts.rs`) stands in two more bits.
 
+use weir_rules::FlowClass;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::endpoint::Protocol;
@@ -35,7 +36,7 @@ impl Eq for SessionState {}
 impl SessionState {
     pub(crate) const NONE: Self = Self(0);
     /// The bits that are kept in copies.
-    pub(crate) const KNOWN: u16 = 0x0fff;
+    pub(crate) const KNOWN: u16 = 0x0fff | Self::CLASS;
     /// The inside has sent on this session.
     pub(crate) const SEEN_INSIDE: u16 = 1 << 9;
     /// The remote has sent on this session.
@@ -43,15 +44,17 @@ impl SessionState {
     const SEEN_BOTH: u16 = Self::SEEN_INSIDE | Self::SEEN_REMOTE;
     /// The remote opened it, so it counts against `inbound_sessions_max` of its mapping.
     pub(crate) const OPENED_BY_REMOTE: u16 = 1 << 11;
+    const CLASS_SHIFT: u32 = 13;
+    const CLASS: u16 = 0b11 << Self::CLASS_SHIFT;
     /// A packet of either side changes nothing, unless it is a TCP segment with SYN, FIN or RST, or
-    /// without ACK: UDP of which both sides have spoken, and TCP that is established. Set at the
-    /// first packet after which that is so; a copy of another worker's session has it only then,
-    /// too, whatever the other worker sent.
+    /// without ACK, and it has no class: UDP of which both sides have spoken, and TCP that is
+    /// established. Set at the first packet after which that is so; a copy of another worker's
+    /// session has it only then, too, whatever the other worker sent.
     pub(crate) const SETTLED: u16 = 1 << 12;
     /// No record has it.
     pub(crate) const UNUSED: u16 = 1 << 15;
-    /// The bits that are accounting, kept when a connection is opened again.
-    pub(crate) const ACCOUNTING: u16 = Self::OPENED_BY_REMOTE;
+    /// The bits that no packet changes: kept when a connection is opened again.
+    pub(crate) const LASTING: u16 = Self::OPENED_BY_REMOTE | Self::CLASS;
 
     /// Returns a state that came from another worker, without the bits that mean nothing here.
     pub(crate) const fn known(bits: u16) -> Self {
@@ -70,10 +73,14 @@ impl SessionState {
         self.0
     }
 
-    /// Returns these bits, and SETTLED if of those in `mask` exactly those in `settled` are set.
+    /// Returns these bits, and SETTLED if of those in `mask` exactly those in `settled` are set,
+    /// and there is no class.
     #[inline]
     const fn settle(bits: u16, mask: u16, settled: u16) -> Self {
-        Self(bits & Self::KNOWN | if bits & mask == settled { Self::SETTLED } else { 0 })
+        Self(
+            bits & Self::KNOWN
+                | if bits & (mask | Self::CLASS) == settled { Self::SETTLED } else { 0 },
+        )
     }
 
     /// Returns the state of a TCP connection with these bits.
@@ -95,21 +102,37 @@ impl SessionState {
         self.0 & bits != 0
     }
 
-    pub(crate) const fn with_accounting_of(self, other: Self) -> Self {
-        Self(self.0 & !Self::ACCOUNTING | other.0 & Self::ACCOUNTING)
+    pub(crate) const fn with_lasting_of(self, other: Self) -> Self {
+        Self(self.0 & !Self::LASTING | other.0 & Self::LASTING)
+    }
+
+    /// Returns the class of the session.
+    #[inline(always)]
+    pub(crate) const fn class(self) -> FlowClass {
+        match FlowClass::new(((self.0 & Self::CLASS) >> Self::CLASS_SHIFT) as u8) {
+            Some(class) => class,
+            None => panic!("two bits name a class"),
+        }
     }
 
     /// Returns the state of a session that this packet opens.
-    pub(crate) fn opened(protocol: Protocol, sender: SentBy, tcp_flags: u8) -> Self {
-        let accounting = match sender {
-            SentBy::Inside => 0,
-            SentBy::Remote => Self::OPENED_BY_REMOTE,
+    #[inline]
+    pub(crate) fn opened(
+        protocol: Protocol,
+        sender: SentBy,
+        tcp_flags: u8,
+        class: FlowClass,
+    ) -> Self {
+        let class = u16::from(class.number()) << Self::CLASS_SHIFT;
+        let lasting = match sender {
+            SentBy::Inside => class,
+            SentBy::Remote => class | Self::OPENED_BY_REMOTE,
         };
         // One packet settles nothing.
         Self(match (protocol, sender) {
-            (Protocol::Tcp, _) => Self(accounting).bits_after_segment(sender, tcp_flags),
-            (_, SentBy::Inside) => accounting | Self::SEEN_INSIDE,
-            (_, SentBy::Remote) => accounting | Self::SEEN_REMOTE,
+            (Protocol::Tcp, _) => Self(lasting).bits_after_segment(sender, tcp_flags),
+            (_, SentBy::Inside) => lasting | Self::SEEN_INSIDE,
+            (_, SentBy::Remote) => lasting | Self::SEEN_REMOTE,
         })
     }
 

@@ -98,7 +98,7 @@ impl SessionState {
         let mut bits = self.bits();
         if is_opening(tcp_flags) {
             if self.may_reopen(sender) {
-                bits &= Self::ACCOUNTING;
+                bits &= Self::LASTING;
             }
             return bits | side.syn;
         }
@@ -192,6 +192,8 @@ impl SessionState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_rules::FlowClass;
+
     use crate::endpoint::Protocol;
     use SentBy::{Inside, Remote};
 
@@ -409,18 +411,19 @@ mod tests {
 
     #[test]
     fn udp_becomes_a_stream_when_both_sides_have_spoken() {
-        let one_way = SessionState::opened(Protocol::Udp, Inside, 0);
+        let one_way = SessionState::opened(Protocol::Udp, Inside, 0, FlowClass::NONE);
         assert_eq!(one_way.phase(Protocol::Udp), SessionPhase::Udp);
         let both = one_way.after(Protocol::Udp, Remote, 0);
         assert_eq!(both.phase(Protocol::Udp), SessionPhase::UdpStream);
     }
 
     #[test]
-    fn reopening_keeps_the_accounting() {
-        let state = SessionState::opened(Protocol::Tcp, Remote, SYN)
+    fn reopening_keeps_who_opened_it_and_the_class() {
+        let class = FlowClass::new(2).unwrap();
+        let state = SessionState::opened(Protocol::Tcp, Remote, SYN, class)
             .after(Protocol::Tcp, Inside, RST_ACK)
             .after(Protocol::Tcp, Remote, SYN);
-        assert!(state.has(SessionState::OPENED_BY_REMOTE));
+        assert!(state.has(SessionState::OPENED_BY_REMOTE) && state.class() == class);
         assert_eq!(state.phase(Protocol::Tcp), SessionPhase::SynReceived);
     }
 }

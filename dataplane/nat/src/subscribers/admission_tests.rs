@@ -83,8 +83,8 @@ fn play(config: &NatConfig, steps: &[Step]) {
                     .get(&key)
                     .is_some_and(|&(_, seen, is_answered)| is_answered && now.since(seen) < 300);
                 match nat.outbound(hash, &packet, now) {
-                    Ok(public) => {
-                        flows.insert(key, (public, now, is_answered));
+                    Ok(opened) => {
+                        flows.insert(key, (opened.to, now, is_answered));
                     }
                     Err(refusal) => assert!(!is_answered, "{refusal:?}"),
                 }
@@ -103,7 +103,7 @@ fn play(config: &NatConfig, steps: &[Step]) {
                     tcp_flags: 0,
                 };
                 match nat.inbound(hash, &packet, now) {
-                    Ok(delivery) if delivery.home == home_of(key.0) => {
+                    Ok(found) if found.to.home == home_of(key.0) => {
                         flows.insert(key, (public, seen, true));
                     }
                     _ => assert!(!was_answered || now.since(seen) >= 300, "{key:?}"),

@@ -73,7 +73,8 @@ impl World {
         tcp_flags: u8,
     ) -> Result<Endpoint, Refusal> {
         let hash = self.nat.outbound_hash(&home, inside, protocol);
-        self.nat.outbound(hash, &Outbound { home, inside, remote, protocol, tcp_flags }, self.now)
+        let packet = Outbound { home, inside, remote, protocol, tcp_flags };
+        self.nat.outbound(hash, &packet, self.now).map(|translated| translated.to)
     }
 
     pub(crate) fn back(
@@ -84,7 +85,8 @@ impl World {
         tcp_flags: u8,
     ) -> Result<Delivery, Refusal> {
         let hash = self.nat.inbound_hash(public, protocol);
-        self.nat.inbound(hash, &Inbound { public, remote, protocol, tcp_flags }, self.now)
+        let packet = Inbound { public, remote, protocol, tcp_flags };
+        self.nat.inbound(hash, &packet, self.now).map(|translated| translated.to)
     }
 
     pub(crate) fn udp_out(
