@@ -3,6 +3,7 @@
 
 use crate::file_kind::Files;
 use crate::key::{AllowedValues, ConfigKey, Preset, SectionDoc};
+use crate::policy_types::CLASS_ID_MAX;
 
 use AllowedValues::{Boolean, Choice, Form, Integer};
 use Preset::{Absent, Profile, Required, Value};
@@ -377,7 +378,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("group-limits", "icmp_errors_per_sec", Integer(1, 1_000_000), "packets/s", Absent("`limits.icmp_errors_per_sec`"), "As `limits.icmp_errors_per_sec`, for a home of this group."),
     key("group-limits", "slow_path_packets_per_sec", Integer(1000, 100_000_000), "packets/s", Absent("`limits.slow_path_packets_per_sec`"), "As `limits.slow_path_packets_per_sec`, for a home of this group."),
 
-    key("class", "id", Integer(1, 3), "", Required, "Its number, which live flows keep. No two classes share one."),
+    key("class", "id", Integer(1, CLASS_ID_MAX as u64), "", Required, "Its number, which live flows keep. No two classes share one."),
     key("class", "name", POLICY_NAME, "", Required, "Its name, for rules. No two classes share one."),
     key("class", "dscp", Form("integer or string", "0..=63, or `\"cs0\"` to `\"cs7\"`, `\"af11\"` to `\"af43\"`, `\"ef\"`, `\"voice-admit\"`, `\"le\"`"), "", Absent("as the packets came"),
         "Codepoint (RFC 2474) of the packets of its flows, in both directions, and of their tunnel headers. The ECN bits stay, and ICMP errors keep what they have."),

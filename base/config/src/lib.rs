@@ -54,9 +54,8 @@ pub use diagnostic::Diagnostic;
 pub use node_difference::node_difference;
 pub use policy_lines::PolicyLines;
 pub use policy_types::{
-    ActionSetting, CLASS_ID_MAX, FlowClassSettings, GROUPS_MAX, GroupLimitSettings, GroupSettings,
-    OriginSetting, PolicySettings, PortSpan, ProtocolSetting, RuleAddress, RuleSettings,
-    SetSettings, SetSource,
+    ActionSetting, FlowClassSettings, GROUPS_MAX, GroupLimitSettings, GroupSettings, OriginSetting,
+    PolicySettings, PortSpan, ProtocolSetting, RuleAddress, RuleSettings, SetSettings, SetSource,
 };
 pub use port_share::PortShare;
 pub use public_types::{PublicSettings, StaticProtocol, StaticSettings};

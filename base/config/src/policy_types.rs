@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 pub const GROUPS_MAX: usize = 15;
 
 /// Greatest number of a class. A flow's class has 2 bits, and 0 is none.
-pub const CLASS_ID_MAX: u8 = 3;
+pub(crate) const CLASS_ID_MAX: u8 = 3;
 
 /// `[[set]]`, `[[group]]`, `[[class]]` and `[[rule]]`. Unless a file has some, all are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl GroupLimitSettings {
 /// `[[class]]`: what flows get beside the verdict of their rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowClassSettings {
-    /// 1 to [`CLASS_ID_MAX`].
+    /// 1 to 3.
     pub id: u8,
     pub name: String,
     /// Codepoint of the packets, below 64; `None`: as they came.

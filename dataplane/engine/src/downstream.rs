@@ -125,8 +125,7 @@ impl<F: Frame> Engine<F> {
         packet: &Downstream,
         cx: &mut Context<'_, P>,
     ) {
-        let destination = packet.key.destination.address;
-        let Some(shard) = self.nat.shard_of_public(destination) else {
+        let Some(shard) = self.nat.shard_of_public(packet.key.destination.address) else {
             return self.no_public_address(frame, packet, cx);
         };
         if !self.duties.serves(shard) {

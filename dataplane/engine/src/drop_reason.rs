@@ -108,7 +108,7 @@ impl From<Refusal> for DropReason {
             Refusal::Filtered => Self::Filtered,
             Refusal::RuleDrop => Self::RuleDrop,
             Refusal::RuleReject => Self::RuleReject,
-            // Such a packet is dropped only where it cannot pass.
+            // Not dropped: whoever asks sends such a packet (`bypass.rs`).
             Refusal::RuleBypass => Self::RuleDrop,
             Refusal::TcpNotSyn => Self::TcpNotSyn,
             Refusal::AddressConflict => Self::AddressConflict,

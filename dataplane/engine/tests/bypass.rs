@@ -2,7 +2,7 @@
 
 mod world;
 
-use weir_engine::{AccessMode, DropReason, EngineConfig, Side};
+use weir_engine::{DropReason, Side};
 use weir_rules::RuleAction::{Accept, Bypass, Drop};
 use weir_wire::{build, icmp, ipv4};
 use world::rules::*;
@@ -11,14 +11,6 @@ use world::*;
 /// A server that homes reach without translation.
 const INSIDER: &str = SERVER_2;
 const ROUTER: &str = "192.0.2.1";
-
-fn plain() -> EngineConfig {
-    let mut config = config();
-    config.mode = AccessMode::Plain;
-    config.shards[0].subscribers = vec!["10.200.0.0/17".parse().unwrap()];
-    config.shards[1].subscribers = vec!["10.200.128.0/17".parse().unwrap()];
-    config
-}
 
 /// Rules about both sides.
 fn rules() -> Rules {

@@ -3,10 +3,11 @@
 
 mod world;
 
-use weir_engine::{CommitLimits, DropReason, EarlyRelease, EngineConfig, Uncommitted};
-use weir_nat::{Filtering, ShardIndex};
+use weir_engine::{CommitLimits, DropReason, EarlyRelease, EngineConfig, Side, Uncommitted};
+use weir_nat::{Filtering, RuleAction, ShardIndex};
 use weir_wire::build;
 use world::pair::{SHARD, clustered};
+use world::rules::{Rules, host};
 use world::*;
 
 const OTHER_SHARD: ShardIndex = ShardIndex(1);
@@ -93,15 +94,11 @@ fn a_burst_with_two_packets_of_a_new_flow_leaves_in_order() {
     let mut world = releasing();
     let frame = |text: &str| {
         let packet = build::ipv4(HOME_A, ENDPOINT).gre(build::gre(), query(5000, text));
-        let frame = build::ethernet(
-            worker_mac(weir_engine::Side::Access),
-            gateway_mac(weir_engine::Side::Access),
-            packet,
-        );
+        let frame = build::ethernet(worker_mac(Side::Access), gateway_mac(Side::Access), packet);
         weir_wire::frame::VecFrame::new(&frame)
     };
     let frames = ["01", "02", "03"].map(frame).into();
-    assert!(world.frames(weir_engine::Side::Access, frames).is_nothing());
+    assert!(world.frames(Side::Access, frames).is_nothing());
     let taken = world.take_changes();
     assert_eq!(marks(&world.release(taken).internet), ["01", "02", "03"]);
 }
@@ -154,7 +151,7 @@ fn later_fragments_wait_as_long_as_their_first_fragment() {
 fn packets_of_a_shard_without_output_commit_do_not_wait() {
     let mut world = releasing();
     let packet = build::ipv4(HOME_A, ENDPOINT_2).gre(build::gre(), query(5000, "01"));
-    world.packet(weir_engine::Side::Access, &packet).into_internet();
+    world.packet(Side::Access, &packet).into_internet();
     assert_eq!(world.counters.held(), 0);
 }
 
@@ -182,7 +179,7 @@ fn batch_that_times_out_ends_all_older_batches_before_it() {
     assert!(world.up(HOME_A, query(5000, "01")).is_nothing());
     assert_eq!(world.dropped(DropReason::GatewayUnresolved), 1);
     assert!(world.release(0).is_nothing());
-    world.gateway_answers(weir_engine::Side::Internet);
+    world.gateway_answers(Side::Internet);
     assert!(world.up(HOME_A, query(5001, "02")).is_nothing());
     assert!(world.release(0).is_nothing());
     world.now.ms += 30;
@@ -332,4 +329,19 @@ fn a_shard_that_leaves_holds_nothing_back() {
     let taken = world.take_changes();
     assert_eq!(world.release(taken).internet.len(), 1);
     assert_eq!(world.engine.held(), 0);
+}
+
+/// It changes nothing that replicas would have to know.
+#[test]
+fn packet_that_a_rule_lets_pass_as_it_is_needs_no_replica() {
+    let limits = CommitLimits { policy: Uncommitted::Drop, ..LIMITS };
+    let mut world = committing(plain(), limits);
+    let rules = Rules::default().home(RuleAction::Bypass, |it| it.remote = host(SERVER_2));
+    rules.load(&mut world);
+    world.engine.nat_mut().replica_mut().set_short(SHARD, true);
+    let to = |server| build::ipv4(HOME_A, server).udp(5000, 53, b"01");
+    let passed = world.packet(Side::Access, &to(SERVER_2)).into_internet();
+    assert_eq!(ends(&passed).0, HOME_A.to_bits());
+    assert!(world.packet(Side::Access, &to(SERVER)).is_nothing());
+    assert_eq!((world.dropped(DropReason::TooFewReplicas), world.drops()), (1, 1));
 }

@@ -3,7 +3,7 @@
 
 mod world;
 
-use weir_engine::{AccessMode, Direction, DropReason, EngineConfig, Misses, Redirects, Side};
+use weir_engine::{Direction, DropReason, Misses, Redirects, Side};
 use weir_nat::{BODY_MAX, Filtering, Tick};
 use weir_wire::icmp;
 use weir_wire::{build, gre, ipv4};
@@ -284,14 +284,6 @@ fn a_home_that_floods_unknown_flows_leaves_the_redirects_of_others() {
     pair.a.now.ms += 100;
     let sent = (0..200).filter(|&n| pair.a.up(HOME_A, packet(6000 + n)).access.len() == 1);
     assert_eq!(sent.count(), 5);
-}
-
-fn plain() -> EngineConfig {
-    let mut config = config();
-    config.mode = AccessMode::Plain;
-    config.shards[0].subscribers = vec!["10.200.0.0/17".parse().unwrap()];
-    config.shards[1].subscribers = vec!["10.200.128.0/17".parse().unwrap()];
-    config
 }
 
 #[test]

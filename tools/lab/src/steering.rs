@@ -164,7 +164,8 @@ impl Switch {
         nodes: u8,
         bfd: Duration,
     ) -> Result<Self> {
-        // S-16 of docs/topology.md.
+        // A delayed acknowledgement would hold up all but the first routes of a node (S-16 of
+        // docs/topology.md).
         let (subnet, address) = (network.address(0), network.address(254));
         namespace.ip(&format!(
             "route replace {subnet}/24 dev br0 proto kernel scope link src {address} quickack 1"

@@ -115,9 +115,9 @@ impl Steps {
 
     fn end(&mut self, trace: &PacketTrace) {
         for output in trace.outputs.iter().flatten() {
+            // What leaves for a packet that was dropped, or for none of a flow, is an answer.
             let is_passed_on = trace.flow.is_some() && trace.dropped.is_none();
-            let edits = edits(&trace.frame, &output.frame).filter(|_| is_passed_on);
-            if let Some(edits) = edits {
+            if is_passed_on && let Some(edits) = edits(&trace.frame, &output.frame) {
                 self.add("edit", edits);
             }
             self.add("output", frame(output.side, &output.frame));

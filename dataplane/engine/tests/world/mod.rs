@@ -155,6 +155,15 @@ impl Default for World {
     }
 }
 
+/// Returns the same without tunnels.
+pub fn plain() -> EngineConfig {
+    let mut config = config();
+    config.mode = AccessMode::Plain;
+    config.shards[0].subscribers = vec!["10.200.0.0/17".parse().unwrap()];
+    config.shards[1].subscribers = vec!["10.200.128.0/17".parse().unwrap()];
+    config
+}
+
 impl World {
     /// Makes a started worker whose gateways have answered.
     pub fn new(config: EngineConfig) -> Self {
