@@ -5,11 +5,14 @@ use crate::address::Prefix;
 use crate::classifier::{Bound, Classifier, NO_RULE, WorstPacket};
 use crate::doors::TooManyFilters;
 use crate::filter::{Question, RuleFilter};
-use crate::flow_class::FlowClass;
+use crate::flow_policy::{FlowPolicy, SourcePool};
 use crate::trie::PrefixTrie;
 
 /// Number of groups: group 0 has the homes that are in no other.
 pub const GROUPS: u8 = 16;
+
+/// Most outcomes of rules that differ from each other.
+pub const OUTCOMES_MAX: usize = 256;
 
 /// What happens to a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,43 +33,65 @@ pub struct DecidingRule {
     /// Number of the rule, below [`RuleSet::rules`].
     pub rule: u32,
     pub action: RuleAction,
-    /// Class of the flow, if the rule accepts it.
-    pub class: FlowClass,
+    /// What the flow gets, if the rule accepts it.
+    pub policy: FlowPolicy,
 }
 
-/// What a rule does, in an octet: the action, and above it the class of the flows that it accepts.
+/// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RuleOutcome(u8);
+struct RuleOutcome {
+    action: RuleAction,
+    policy: FlowPolicy,
+}
 
 impl RuleOutcome {
-    /// The rule accepts, and gives no class.
-    const ACCEPT: Self = Self(0);
-    const ACTION_BITS: u32 = 2;
+    /// The rule accepts, and gives nothing.
+    const ACCEPT: Self = Self { action: RuleAction::Accept, policy: FlowPolicy::NONE };
+}
 
-    const fn new(action: RuleAction, class: FlowClass) -> Self {
-        let action = match action {
-            RuleAction::Accept => 0,
-            RuleAction::Drop => 1,
-            RuleAction::Reject => 2,
-            RuleAction::Bypass => 3,
+/// The outcomes of all rules. Few differ, so each is kept once.
+#[derive(Clone, Debug)]
+struct RuleOutcomes {
+    /// By rule number: position in `distinct`.
+    by_rule: Box<[u8]>,
+    /// The first is [`RuleOutcome::ACCEPT`].
+    distinct: Vec<RuleOutcome>,
+}
+
+impl RuleOutcomes {
+    /// Position of [`RuleOutcome::ACCEPT`].
+    const ACCEPT: u8 = 0;
+
+    fn new(actions: &[RuleAction]) -> Self {
+        let mut outcomes = Self {
+            by_rule: vec![Self::ACCEPT; actions.len()].into(),
+            distinct: vec![RuleOutcome::ACCEPT],
         };
-        Self(action | class.number() << Self::ACTION_BITS)
+        for (rule, &action) in actions.iter().enumerate() {
+            outcomes.set(rule, RuleOutcome { action, ..RuleOutcome::ACCEPT });
+        }
+        outcomes
     }
 
-    const fn action(self) -> RuleAction {
-        match self.0 & 0b11 {
-            0 => RuleAction::Accept,
-            1 => RuleAction::Drop,
-            2 => RuleAction::Reject,
-            _ => RuleAction::Bypass,
-        }
+    /// # Panics
+    /// If there are more than [`OUTCOMES_MAX`] that differ.
+    fn set(&mut self, rule: usize, outcome: RuleOutcome) {
+        let known = self.distinct.iter().position(|it| *it == outcome);
+        let at = known.unwrap_or_else(|| {
+            self.distinct.push(outcome);
+            self.distinct.len() - 1
+        });
+        assert!(at < OUTCOMES_MAX, "rules have at most {OUTCOMES_MAX} outcomes");
+        self.by_rule[rule] = at as u8;
     }
 
-    const fn class(self) -> FlowClass {
-        match FlowClass::new(self.0 >> Self::ACTION_BITS) {
-            Some(class) => class,
-            None => FlowClass::NONE,
-        }
+    #[inline(always)]
+    fn of(&self, rule: u32) -> RuleOutcome {
+        self.distinct[usize::from(self.by_rule[rule as usize])]
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.by_rule) + size_of_val(&*self.distinct)
     }
 }
 
@@ -75,8 +100,7 @@ impl RuleOutcome {
 #[derive(Clone, Debug)]
 pub struct RuleSet {
     classifier: Classifier<u32>,
-    /// By rule number.
-    outcomes: Box<[RuleOutcome]>,
+    outcomes: RuleOutcomes,
     /// Whether one of the rules has the action bypass.
     has_bypass: bool,
     /// Numbers of the rules that are asked about live flows too, in order.
@@ -84,6 +108,8 @@ pub struct RuleSet {
     /// Numbers of the rules whose decisions are logged, in order.
     log: Box<[u32]>,
     groups: PrefixTrie,
+    /// By public address: the number of its source pool. `None`: all are of pool 0.
+    source_pools: Option<PrefixTrie>,
 }
 
 impl RuleSet {
@@ -107,27 +133,52 @@ impl RuleSet {
         Ok(Self {
             has_bypass: actions.contains(&RuleAction::Bypass),
             classifier: Classifier::new(filters)?,
-            outcomes: actions
-                .into_iter()
-                .map(|action| RuleOutcome::new(action, FlowClass::NONE))
-                .collect(),
+            outcomes: RuleOutcomes::new(&actions),
             rematch: Box::default(),
             log: Box::default(),
             groups: PrefixTrie::new(groups, 0),
+            source_pools: None,
         })
     }
 
-    /// Returns the set with the flows that these rules accept in classes.
+    /// Returns the set with what these rules give the flows that they accept.
     ///
     /// # Panics
-    /// If there is no rule of a number.
+    /// If there is no rule of a number, or there are more than [`OUTCOMES_MAX`] outcomes.
     #[must_use]
-    pub fn with_classes(mut self, classes: &[(u32, FlowClass)]) -> Self {
-        for &(rule, class) in classes {
-            let outcome = &mut self.outcomes[rule as usize];
-            *outcome = RuleOutcome::new(outcome.action(), class);
+    pub fn with_policies(mut self, policies: &[(u32, FlowPolicy)]) -> Self {
+        for &(rule, policy) in policies {
+            let outcome = RuleOutcome { policy, ..self.outcomes.of(rule) };
+            self.outcomes.set(rule as usize, outcome);
         }
         self
+    }
+
+    /// Returns the set with public addresses in source pools. No two prefixes overlap.
+    #[must_use]
+    pub fn with_source_pools(self, pools: Vec<(Prefix<u32>, SourcePool)>) -> Self {
+        let numbered = pools.into_iter().map(|(prefix, pool)| (prefix, pool.number().into()));
+        let numbered: Vec<_> = numbered.collect();
+        let trie = (!numbered.is_empty()).then(|| PrefixTrie::new(numbered, 0));
+        Self { source_pools: trie, ..self }
+    }
+
+    /// Whether some public addresses are in source pools.
+    #[inline(always)]
+    pub fn has_source_pools(&self) -> bool {
+        self.source_pools.is_some()
+    }
+
+    /// Returns the source pool of a public address.
+    #[inline]
+    pub fn source_pool_of(&self, public: u32) -> SourcePool {
+        let number = self.source_pools.as_ref().map_or(0, |pools| pools.find(public) as u8);
+        SourcePool::new(number).unwrap_or_default()
+    }
+
+    /// Whether a rule gives flows another destination.
+    pub fn has_destinations(&self) -> bool {
+        self.outcomes.distinct.iter().any(|outcome| outcome.policy.destination.is_some())
     }
 
     /// Returns the set with these rules asked about live flows too, by their numbers in order.
@@ -179,12 +230,12 @@ impl RuleSet {
     /// Whether there is no rule, so that nothing needs to be asked.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        self.outcomes.is_empty()
+        self.outcomes.by_rule.is_empty()
     }
 
     /// Returns the number of rules.
     pub fn rules(&self) -> usize {
-        self.outcomes.len()
+        self.outcomes.by_rule.len()
     }
 
     /// Returns the group of a subscriber.
@@ -212,14 +263,14 @@ impl RuleSet {
         if rule == NO_RULE {
             return None;
         }
-        let outcome = self.outcomes[rule as usize];
-        Some(DecidingRule { rule, action: outcome.action(), class: outcome.class() })
+        let RuleOutcome { action, policy } = self.outcomes.of(rule);
+        Some(DecidingRule { rule, action, policy })
     }
 
-    /// Whether the rule of a number accepts and gives no class, or there is none.
+    /// Whether the rule of a number accepts and gives nothing, or there is none.
     #[inline(always)]
-    pub fn accepts_without_class(&self, rule: u32) -> bool {
-        rule == NO_RULE || self.outcomes[rule as usize] == RuleOutcome::ACCEPT
+    pub fn accepts_plainly(&self, rule: u32) -> bool {
+        rule == NO_RULE || self.outcomes.by_rule[rule as usize] == RuleOutcomes::ACCEPT
     }
 
     /// Returns what a question costs at most.
@@ -235,15 +286,18 @@ impl RuleSet {
     /// Returns the bytes of memory that the rules take.
     pub fn bytes(&self) -> usize {
         let numbers = size_of_val(&*self.rematch) + size_of_val(&*self.log);
-        let outcomes = size_of_val(&*self.outcomes);
-        self.classifier.bytes() + self.groups.bytes() + outcomes + numbers
+        let pools = self.source_pools.as_ref().map_or(0, PrefixTrie::bytes);
+        let tries = self.groups.bytes() + pools;
+        self.classifier.bytes() + tries + self.outcomes.bytes() + numbers
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow_class::FlowClass;
     use crate::flow_kind::{FlowKind, FlowOrigin};
+    use crate::flow_policy::Destination;
 
     fn question(group: u8, remote: u32) -> Question<u32> {
         let kind = FlowKind::new(FlowOrigin::Home, 17).unwrap();
@@ -265,13 +319,39 @@ mod tests {
         assert_eq!(groups, [3, 2, 0]);
         assert_eq!((set.rules(), set.is_empty(), set.has_rematch()), (3, false, false));
         assert!(!set.has_bypass());
-        let class = FlowClass::new(2).unwrap();
-        let set = set.with_rematch(vec![1]).with_log(vec![0, 2]).with_classes(&[(0, class)]);
-        let class_of = |group| set.find(&question(group, 0x0a00_0001)).map(|it| it.class);
-        assert_eq!((class_of(3), class_of(0)), (Some(class), Some(FlowClass::NONE)));
-        assert_eq!(FlowClass::new(4), None);
+        let set = set.with_rematch(vec![1]).with_log(vec![0, 2]);
         assert_eq!([0, 1, 2].map(|rule| set.is_rematch(rule)), [false, true, false]);
         assert_eq!([0, 1, 2].map(|rule| set.is_logged(rule)), [true, false, true]);
+    }
+
+    #[test]
+    fn rules_give_their_flows_what_they_say() {
+        let rules = [0, 1, 2].map(|rule| RuleFilter { groups: 1 << rule, ..RuleFilter::all(rule) });
+        let actions = vec![RuleAction::Accept; 3];
+        let mail = SourcePool::new(2).unwrap();
+        let class = FlowClass::new(2).unwrap();
+        let given = FlowPolicy {
+            class,
+            source: mail,
+            destination: Some(Destination { address: 7, port: None }),
+        };
+        let pools = vec![(Prefix::new(0xcb00_7108, 30), mail)];
+        let set = RuleSet::new(&rules, actions, Vec::new()).unwrap();
+        assert!(!set.has_destinations() && !set.has_source_pools());
+        let set = set.with_policies(&[(0, given), (1, FlowPolicy::of_class(class))]);
+        let set = set.with_source_pools(pools);
+        let policy = |group| set.find(&question(group, 1)).map(|it| it.policy);
+        let expected = [given, FlowPolicy::of_class(class), FlowPolicy::NONE].map(Some);
+        assert_eq!([0, 1, 2].map(policy), expected);
+        assert_eq!(
+            [0, 1, 2, NO_RULE].map(|it| set.accepts_plainly(it)),
+            [false, false, true, true]
+        );
+        assert!(set.has_destinations() && set.has_source_pools());
+        let of =
+            [0xcb00_7107, 0xcb00_7108, 0xcb00_710b, 0xcb00_710c].map(|it| set.source_pool_of(it));
+        assert_eq!(of, [SourcePool::COMMON, mail, mail, SourcePool::COMMON]);
+        assert_eq!((FlowClass::new(4), SourcePool::new(16)), (None, None));
     }
 
     #[test]
