@@ -285,6 +285,9 @@ pub struct Session {
     pub inside: SocketAddrV4,
     pub public: SocketAddrV4,
     pub remote: SocketAddrV4,
+    /// The destination that the home asks, if a rule redirected the flow to `remote`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub asked: Option<SocketAddrV4>,
     /// TCP state, or the state of a datagram session.
     pub state: String,
     /// Age of the mapping.

@@ -126,6 +126,7 @@ pub(crate) fn session(number: u16) -> SessionView {
         age_sec: 2,
         idle_sec: 1,
         timeout_sec: 300,
+        asked: None,
         class: FlowClass::NONE,
     }
 }

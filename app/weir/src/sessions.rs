@@ -133,7 +133,7 @@ impl<W: Write> Printer<W> {
             session.age_sec.to_string(),
             format!("{}/{}", session.idle_sec, session.timeout_sec),
             session.shard.to_string(),
-            role::words(session.role.as_deref()),
+            [role::words(session.role.as_deref()), asked(session)].join(" ").trim().to_owned(),
         ];
         let columns = columns.each_ref().map(String::as_str);
         let last = last.each_ref().map(String::as_str);
@@ -162,4 +162,8 @@ impl<W: Write> Printer<W> {
         }
         Ok(())
     }
+}
+/// Returns the destination that the home asks, if that is not the remote.
+fn asked(session: &Session) -> String {
+    session.asked.map(|asked| format!("asked {asked}")).unwrap_or_default()
 }

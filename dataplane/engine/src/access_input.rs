@@ -105,7 +105,8 @@ impl PacketDirection for Up {
     ) -> Option<F> {
         // No record was found: a new flow, for which no copy of the packet's state is made.
         let is_new = packet.look_up.candidate == RecordId::NONE;
-        if !is_new || !engine.duties.creates(packet.key.shard()) {
+        let may_wait = is_new && !engine.nat.has_redirected();
+        if !may_wait || !engine.duties.creates(packet.key.shard()) {
             return Some(frame);
         }
         if let Err(reason) = engine.wait_fast(frame, packet, offset) {

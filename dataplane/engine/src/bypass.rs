@@ -11,7 +11,7 @@
 //! quotes would. With tunnels the inside addresses of different homes may be the same, so there is
 //! no way back, and the configuration has no such rule.
 
-use weir_nat::{Delivery, FlowClass, Home, Inbound, Outbound, Translated};
+use weir_nat::{Delivery, Home, Inbound, Outbound, Translated};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::downstream::{Downstream, DownstreamStep};
@@ -23,11 +23,6 @@ use crate::slow_path::Way;
 use crate::upstream::Upstream;
 use crate::{AccessMode, DropReason};
 
-/// Translates to the same.
-fn unchanged<T>(to: T) -> Translated<T> {
-    Translated { to, class: FlowClass::NONE }
-}
-
 impl<F: Frame> Engine<F> {
     /// Sends a packet of a home that a rule lets pass as it is.
     #[cold]
@@ -37,7 +32,7 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        self.translated_up(frame, packet, unchanged(packet.key.source), cx)
+        self.translated_up(frame, packet, Translated::plain(packet.key.source), cx)
     }
 
     /// Whether the packet that a home's ICMP error quotes, one to the home, would pass as it is.
@@ -92,7 +87,7 @@ impl<F: Frame> Engine<F> {
         if !self.may_take_slow_path(home, Way::Down) {
             return Err(DropReason::SlowPathLimit);
         }
-        let to = unchanged(Delivery { home: *home, inside: packet.key.destination });
+        let to = Translated::plain(Delivery { home: *home, inside: packet.key.destination });
         match packet.key.kind {
             PacketKind::Session | PacketKind::FirstFragment => {
                 if !self.nat.bypasses_inbound(home, &packet.inbound()) {

@@ -106,7 +106,7 @@ impl<F: Frame> Engine<F> {
         &mut self,
         mut frame: F,
         packet: &Downstream,
-        Translated { to: delivery, class }: &Translated<Delivery>,
+        Translated { to: delivery, class, remote }: &Translated<Delivery>,
         cx: &mut Context<'_, P>,
     ) {
         let Downstream { hash, key, .. } = packet;
@@ -114,6 +114,9 @@ impl<F: Frame> Engine<F> {
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
         rewrite::forward_fast_path(bytes, key.protocol, PacketEnd::Destination, inside);
         self.mark(bytes, *class);
+        if let Some(asked) = *remote {
+            rewrite::endpoint(bytes, Ipv4::LEN, PacketEnd::Source, asked);
+        }
         self.encapsulate(frame, &delivery.home, (hash.0 >> 32) as u32, cx);
     }
 
@@ -214,6 +217,9 @@ impl<F: Frame> Engine<F> {
         let (bytes, inside) = (frame.data_mut(), translated.to.inside);
         rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Destination, inside);
         self.mark(bytes, translated.class);
+        if let Some(asked) = translated.remote {
+            rewrite::endpoint(bytes, *header_len, PacketEnd::Source, asked);
+        }
     }
 
     /// Translates an ICMP error from the internet about a home's packet: the quoted source becomes
@@ -234,7 +240,7 @@ impl<F: Frame> Engine<F> {
             return Err(DropReason::IcmpErrorUnmatched);
         }
         let known = self.nat.peek_inbound(quote.source, quote.destination, quote.protocol);
-        let Some(delivery) = known else {
+        let Some(Translated { to: delivery, remote: asked, .. }) = known else {
             return match self.redirect_down_to(packet, shard) {
                 Some(to) => self.redirect(frame, None, to, cx),
                 None => Err(DropReason::IcmpErrorUnmatched),
@@ -255,7 +261,16 @@ impl<F: Frame> Engine<F> {
         if let Some(own) = own {
             quote.rewrite_identification(icmp, own).ok_or(DropReason::TransportMalformed)?;
         }
+        if let Some(asked) = asked {
+            quote
+                .rewrite(icmp, PacketEnd::Destination, asked)
+                .ok_or(DropReason::TransportMalformed)?;
+        }
         self.check_hop(frame.data(), &delivery.home, cx)?;
+        if let Some(asked) = asked.filter(|_| key.source.address == quote.destination.address) {
+            // The host that answers is the one that the home knows by another address.
+            rewrite::address(frame.data_mut(), PacketEnd::Source, asked.address);
+        }
         rewrite::address(frame.data_mut(), PacketEnd::Destination, delivery.inside.address);
         rewrite::decrement_ttl(frame.data_mut());
         self.deliver(frame, &delivery.home, Hash(u64::from(delivery.inside.port) << 32), cx);
@@ -482,7 +497,7 @@ impl<F: Frame> Engine<F> {
         key.read(&packet, Toward::Home).ok()?;
         let known = self.nat.peek_inbound(key.source, key.destination, key.protocol);
         Some(match known {
-            Some(delivery) => self.party_of(&delivery.home),
+            Some(translated) => self.party_of(&translated.to.home),
             None => LimitedParty::remote(source),
         })
     }

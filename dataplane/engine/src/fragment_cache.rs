@@ -70,13 +70,23 @@ impl DatagramKey {
 /// Result of the first fragment's look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Translation {
-    /// Toward the internet: the public source address, the new identification, and the class of
-    /// the flow.
-    Up { public: u32, identification: u16, class: FlowClass },
+    /// Toward the internet, with a new identification.
+    Up(FragmentsUp),
     /// Toward a home.
     Down(Translated<Delivery>),
     /// To another worker, which knows more about the shard.
     Away,
+}
+
+/// What becomes of the fragments of a home's datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FragmentsUp {
+    /// The public source address.
+    pub(crate) public: u32,
+    /// Where they go, if that is not their own destination.
+    pub(crate) destination: Option<u32>,
+    pub(crate) identification: u16,
+    pub(crate) class: FlowClass,
 }
 
 /// Kind of a room; each room has its own parties.

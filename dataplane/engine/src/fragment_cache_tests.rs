@@ -12,13 +12,17 @@ const HOME: Home = Home { shard: ShardIndex(0), outer: 7, gre_key: None };
 /// Returns what takes a packet to a home.
 fn down(home: Home) -> Translation {
     let to = Delivery { home, inside: Endpoint::new(1, 1) };
-    Translation::Down(Translated { to, class: FlowClass::NONE })
+    Translation::Down(Translated::plain(to))
 }
 
 /// Returns what takes a packet to the internet, from this address with this identification.
 fn up_as(number: u16) -> Translation {
-    let (public, class) = (number.into(), FlowClass::NONE);
-    Translation::Up { public, identification: number, class }
+    Translation::Up(FragmentsUp {
+        public: number.into(),
+        destination: None,
+        identification: number,
+        class: FlowClass::NONE,
+    })
 }
 
 fn key(identification: u16) -> DatagramKey {

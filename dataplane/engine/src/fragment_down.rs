@@ -67,7 +67,7 @@ impl<F: Frame> Engine<F> {
     fn follow_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
-        Translated { to: delivery, class }: &Translated<Delivery>,
+        Translated { to: delivery, class, remote }: &Translated<Delivery>,
         datagram: &DatagramKey,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
@@ -75,6 +75,9 @@ impl<F: Frame> Engine<F> {
         let bytes = frame.data_mut();
         rewrite::address(bytes, PacketEnd::Destination, delivery.inside.address);
         rewrite::decrement_ttl(bytes);
+        if let Some(asked) = remote {
+            rewrite::address(bytes, PacketEnd::Source, asked.address);
+        }
         self.mark(bytes, *class);
         self.deliver(frame, &delivery.home, fragment_flow(datagram), cx);
         Ok(())

@@ -1,13 +1,13 @@
 //! Fragments of a home's datagram: later fragments take the route of the first one.
 
-use weir_nat::{Endpoint, FlowClass, Hash, Home, Translated};
+use weir_nat::{Endpoint, Hash, Home, Translated};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
 use crate::DropReason;
 use crate::engine::{Context, Engine, Now};
 use crate::flow_key::FlowKey;
-use crate::fragment_cache::{DatagramKey, Translation};
+use crate::fragment_cache::{DatagramKey, FragmentsUp, Translation};
 use crate::identification::Fragmented;
 use crate::rewrite::{self, PacketEnd};
 use crate::upstream::{Upstream, UpstreamStep, destination};
@@ -19,34 +19,37 @@ impl<F: Frame> Engine<F> {
         mut frame: F,
         home: &Home,
         key: &FlowKey,
-        Translated { to: public, class }: Translated<Endpoint>,
+        Translated { to: public, class, remote }: Translated<Endpoint>,
         cx: &mut Context<'_, P>,
     ) {
         let home = self.nat.identity(home);
         let datagram = datagram_key(frame.data(), &home, key);
         // A duplicate of a first fragment must not split the later fragments between two
         // identifications.
+        let destination = remote.map_or(key.destination.address, |remote| remote.address);
         let identification = match self.fragments.translation(&datagram) {
-            Some(Translation::Up { public: known, identification, .. })
-                if known == public.address =>
-            {
-                identification
-            }
+            Some(Translation::Up(known)) if known.public == public.address => known.identification,
             _ => self.identifications.replace(Fragmented {
                 public: public.address,
-                destination: key.destination.address,
+                destination,
                 identification: datagram.identification,
                 protocol: datagram.protocol,
             }),
         };
-        let translation = Translation::Up { public: public.address, identification, class };
+        let up = FragmentsUp {
+            public: public.address,
+            destination: remote.map(|remote| remote.address),
+            identification,
+            class,
+        };
         let (party, dependency) = (self.party_of(&home), self.nat.dependency());
+        let translation = Translation::Up(up);
         let mut early = self.fragments.learn(datagram, party, translation, dependency, cx.now.ms);
         rewrite::identification(frame.data_mut(), identification);
         let hash = Hash(u64::from(identification) << 32);
-        self.forward_up(frame, key.destination.address, hash, cx);
+        self.forward_up(frame, destination, hash, cx);
         while let Some(held) = self.fragments.release(&mut early) {
-            self.follow_up(held, public.address, identification, class, cx);
+            self.follow_up(held, &up, cx);
         }
     }
 
@@ -63,8 +66,8 @@ impl<F: Frame> Engine<F> {
             self.nat.depend_on(dependency);
         }
         match learned.map(|(translation, _)| translation) {
-            Some(Translation::Up { public, identification, class }) => {
-                self.follow_up(frame, public, identification, class, cx);
+            Some(Translation::Up(up)) => {
+                self.follow_up(frame, &up, cx);
                 Ok(())
             }
             // The home is not checked yet: no mapping was found for it.
@@ -100,16 +103,18 @@ impl<F: Frame> Engine<F> {
     fn follow_up<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
-        public: u32,
-        identification: u16,
-        class: FlowClass,
+        up: &FragmentsUp,
         cx: &mut Context<'_, P>,
     ) {
+        let &FragmentsUp { public, destination: elsewhere, identification, class } = up;
         let bytes = frame.data_mut();
         rewrite::address(bytes, PacketEnd::Source, public);
         rewrite::identification(bytes, identification);
         self.mark(bytes, class);
         rewrite::decrement_ttl(bytes);
+        if let Some(elsewhere) = elsewhere {
+            rewrite::address(bytes, PacketEnd::Destination, elsewhere);
+        }
         let to = destination(bytes);
         self.forward_up(frame, to, Hash(u64::from(identification) << 32), cx);
     }

@@ -12,7 +12,7 @@
 use std::vec::Drain;
 
 use weir_nat::{
-    Endpoint, FlowClass, Hash, LookUp, Nat, NewFlow, Protocol, Refusal, Tick, Translated,
+    Endpoint, FlowPolicy, Hash, LookUp, Nat, NewFlow, Protocol, Refusal, Tick, Translated,
 };
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::Ipv4;
@@ -113,8 +113,8 @@ impl<F: Frame> NewFlows<F> {
         for (waiting, rule) in packets.iter_mut().zip(rules) {
             if let Progress::Waiting | Progress::Behind = waiting.progress {
                 match nat.check_rule(*rule, &waiting.flow) {
-                    Ok(FlowClass::NONE) => {}
-                    Ok(class) => waiting.set_class(class),
+                    Ok(FlowPolicy::NONE) => {}
+                    Ok(policy) => waiting.set_policy(policy),
                     Err(refusal) => waiting.progress = Progress::Refused(refusal),
                 }
             }
@@ -152,14 +152,12 @@ impl<F: Frame> NewFlows<F> {
         }
         let has_room = nat.has_room(packets.len());
         for waiting in &mut *packets {
-            let WaitingPacket { flow, subscriber, opening, progress, .. } = waiting;
-            if let Progress::Waiting = *progress {
-                *progress = match has_room && nat.prepare_likely(flow, *subscriber, now, opening) {
+            if let Progress::Waiting = waiting.progress {
+                let WaitingPacket { flow, subscriber, opening, .. } = waiting;
+                let is_likely = has_room && nat.prepare_likely(flow, *subscriber, now, opening);
+                waiting.progress = match is_likely {
                     true => Progress::Prepared,
-                    false => match nat.prepare_mapping(flow, now, opening) {
-                        Ok(()) => Progress::Prepared,
-                        Err(refusal) => Progress::Refused(refusal),
-                    },
+                    false => prepare_alone(waiting, nat, now),
                 }
             }
         }
@@ -175,14 +173,14 @@ impl<F: Frame> NewFlows<F> {
         }
     }
 
-    /// Makes the mappings that are prepared for fast-path packets of no class, and notes these as
-    /// traffic of their shards.
+    /// Makes the mappings that are prepared for fast-path packets to whose flows no rule gives
+    /// anything, and notes these as traffic of their shards.
     #[inline(never)]
     fn open(&mut self, nat: &mut Nat, duties: &mut DutyTable, now: Tick) {
         for waiting in &mut self.packets[..self.frames.len()] {
             let WaitingPacket { hash, flow, opening, other, progress, .. } = waiting;
             if matches!(progress, Progress::Prepared) && *other == NOT_OTHER {
-                match nat.open_mapping(*hash, flow, opening, FlowClass::NONE, now) {
+                match nat.open_mapping(*hash, flow, opening, &FlowPolicy::NONE, now) {
                     Ok(_) => {
                         duties.note_traffic(flow.key.shard());
                         *progress = Progress::Opened;
@@ -191,6 +189,16 @@ impl<F: Frame> NewFlows<F> {
                 }
             }
         }
+    }
+}
+
+/// Prepares the flow of a packet that is not what was found likely.
+#[inline(never)]
+fn prepare_alone(waiting: &mut WaitingPacket, nat: &mut Nat, now: Tick) -> Progress {
+    let policy = *waiting.policy();
+    match nat.prepare_mapping(&waiting.flow, &policy, now, &mut waiting.opening) {
+        Ok(()) => Progress::Prepared,
+        Err(refusal) => Progress::Refused(refusal),
     }
 }
 

@@ -3,7 +3,7 @@
 use weir_nat::{Endpoint, Protocol};
 use weir_wire::checksum::Delta;
 use weir_wire::icmp;
-use weir_wire::ipv4::Ipv4;
+use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::tcp::Tcp;
 use weir_wire::udp::{self, Udp};
 use zerocopy::FromBytes;
@@ -124,6 +124,25 @@ fn transport_endpoint(
         };
         let delta = address.then(swap16(field, port));
         tcp.checksum = delta.apply(tcp.checksum.get()).into();
+    }
+}
+
+/// Replaces one endpoint of a UDP or TCP packet, or one address of an ICMP query, whose identifier
+/// is the other endpoint's; the TTL stays. `packet` and `header_len` as in [`forward`].
+#[cold]
+pub(crate) fn endpoint(packet: &mut [u8], header_len: usize, end: PacketEnd, new: Endpoint) {
+    let Some((header, transport)) = packet.split_at_mut_checked(header_len) else { return };
+    let Ok((ip, _)) = Ipv4::mut_from_prefix(header) else { return };
+    let field = match end {
+        PacketEnd::Source => &mut ip.source,
+        PacketEnd::Destination => &mut ip.destination,
+    };
+    let address = swap32(field, new.address);
+    ip.checksum = address.apply(ip.checksum.get()).into();
+    match ip.protocol {
+        ipv4::PROTOCOL_UDP => transport_endpoint(transport, Protocol::Udp, end, new.port, address),
+        ipv4::PROTOCOL_TCP => transport_endpoint(transport, Protocol::Tcp, end, new.port, address),
+        _ => {}
     }
 }
 

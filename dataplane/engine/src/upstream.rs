@@ -113,14 +113,19 @@ impl<F: Frame> Engine<F> {
         &mut self,
         mut frame: F,
         packet: &Upstream,
-        Translated { to: public, class }: Translated<Endpoint>,
+        Translated { to: public, class, remote }: Translated<Endpoint>,
         cx: &mut Context<'_, P>,
     ) {
         let Upstream { hash, key, .. } = packet;
         self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, Side::Access);
         rewrite::forward_fast_path(frame.data_mut(), key.protocol, PacketEnd::Source, public);
         self.mark(frame.data_mut(), class);
-        if self.nat.is_public(key.destination.address) {
+        let mut destination = key.destination;
+        if let Some(remote) = remote {
+            rewrite::endpoint(frame.data_mut(), Ipv4::LEN, PacketEnd::Destination, remote);
+            destination = remote;
+        }
+        if self.nat.is_public(destination.address) {
             return self.hairpin(frame, cx);
         }
         self.send(Side::Internet, frame, (hash.0 >> 32) as u32, cx);
@@ -148,7 +153,8 @@ impl<F: Frame> Engine<F> {
         packet: &Upstream,
         cx: &mut Context<'_, P>,
     ) {
-        let is_new = packet.fits_fast_path && packet.candidate.is_none();
+        let is_unknown = packet.candidate.is_none() && !self.nat.has_redirected();
+        let is_new = packet.fits_fast_path && is_unknown;
         let done = match is_new && self.duties.creates(packet.home.shard) {
             true => self.wait(frame, packet),
             false => self.slow_path_further_up(frame, packet, cx),
@@ -188,8 +194,8 @@ impl<F: Frame> Engine<F> {
         }
         // The look-up has reported already that there is no mapping, and none was made since.
         let known = match packet.candidate {
-            None => Ok(None),
-            Some(_) => self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick()),
+            None if !self.nat.has_redirected() => Ok(None),
+            _ => self.nat.outbound_known(packet.hash, &packet.outbound(), cx.now.tick()),
         };
         // Another worker may know the connection.
         let elsewhere = match known {
@@ -237,9 +243,14 @@ impl<F: Frame> Engine<F> {
         let (bytes, public) = (frame.data_mut(), translated.to);
         rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Source, public);
         self.mark(bytes, translated.class);
+        let mut destination = key.destination;
+        if let Some(remote) = translated.remote {
+            rewrite::endpoint(bytes, *header_len, PacketEnd::Destination, remote);
+            destination = remote;
+        }
         match key.kind {
             PacketKind::FirstFragment => self.first_fragment_up(frame, home, key, translated, cx),
-            _ => self.forward_up(frame, key.destination.address, *hash, cx),
+            _ => self.forward_up(frame, destination.address, *hash, cx),
         }
         Ok(())
     }
@@ -288,7 +299,7 @@ impl<F: Frame> Engine<F> {
             self.forward_up(frame, key.destination.address, packet.hash, cx);
             return Ok(());
         }
-        let Some(public) = known else {
+        let Some(Translated { to: public, remote, .. }) = known else {
             return match self.redirect_up_to(packet) {
                 Some(to) => self.redirect(frame, Some(home), to, cx),
                 None => Err(DropReason::IcmpErrorUnmatched),
@@ -297,11 +308,20 @@ impl<F: Frame> Engine<F> {
         quote
             .rewrite(icmp, PacketEnd::Destination, public)
             .ok_or(DropReason::TransportMalformed)?;
+        let mut destination = key.destination.address;
+        if let Some(remote) = remote {
+            quote.rewrite(icmp, PacketEnd::Source, remote).ok_or(DropReason::TransportMalformed)?;
+            // The home answers the sender that it knows; that one is elsewhere.
+            if destination == quote.source.address {
+                rewrite::address(frame.data_mut(), PacketEnd::Destination, remote.address);
+                destination = remote.address;
+            }
+        }
         // RFC 5508 REQ-5: whichever inside host or router sends it, the NAT's public address is its
         // source.
         rewrite::address(frame.data_mut(), PacketEnd::Source, public.address);
         rewrite::decrement_ttl(frame.data_mut());
-        self.forward_up(frame, key.destination.address, Hash(u64::from(public.port) << 32), cx);
+        self.forward_up(frame, destination, Hash(u64::from(public.port) << 32), cx);
         Ok(())
     }
 
@@ -321,7 +341,7 @@ impl<F: Frame> Engine<F> {
             return Err(DropReason::IcmpUnsolicited);
         }
         let known = self.nat.peek_outbound(home, key.source, key.destination, key.protocol);
-        let Some(public) = known else {
+        let Some(Translated { to: public, .. }) = known else {
             return match self.redirect_up_to(packet) {
                 Some(to) => self.redirect(frame, Some(home), to, cx),
                 None => Err(DropReason::IcmpUnsolicited),

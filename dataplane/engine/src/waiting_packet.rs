@@ -1,8 +1,8 @@
 //! Hot. A packet without a mapping, while it waits for the others of its burst.
 
 use weir_nat::{
-    ASKED_MAX, Endpoint, FlowClass, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening, Refusal,
-    Tick, Translated,
+    ASKED_MAX, Endpoint, FlowPolicy, Hash, LikelySubscriber, LookUp, Nat, NewFlow, Opening,
+    Refusal, Tick, Translated,
 };
 
 use crate::BURST_MAX;
@@ -34,18 +34,18 @@ pub(crate) struct WaitingPacket {
     /// Where the packet begins in its frame, and its length.
     pub(crate) offset: u8,
     /// Position among the packets that are no fast-path packets; `NOT_OTHER` for a fast-path
-    /// packet, `CLASSED` for one whose flow has a class.
+    /// packet, `SPECIAL` for one whose flow a rule gives something.
     pub(crate) other: u8,
     pub(crate) len: u16,
     pub(crate) progress: Progress,
-    /// Class of its flow, unless it is `NOT_OTHER`.
-    pub(crate) class: FlowClass,
+    /// What a rule gives its flow, unless `other` is `NOT_OTHER`.
+    pub(crate) policy: FlowPolicy,
 }
 
 pub(crate) const NOT_OTHER: u8 = u8::MAX;
-pub(crate) const CLASSED: u8 = u8::MAX - 1;
+pub(crate) const SPECIAL: u8 = u8::MAX - 1;
 const _: () = assert!(BURST_MAX <= ASKED_MAX);
-const _: () = assert!(BURST_MAX < CLASSED as usize);
+const _: () = assert!(BURST_MAX < SPECIAL as usize);
 
 impl WaitingPacket {
     pub(crate) const EMPTY: Self = Self {
@@ -58,7 +58,7 @@ impl WaitingPacket {
         other: NOT_OTHER,
         len: 0,
         progress: Progress::Behind,
-        class: FlowClass::NONE,
+        policy: FlowPolicy::NONE,
     };
 
     /// Fills in what the slow path reads of a fast-path packet, which is all of its frame now.
@@ -67,26 +67,32 @@ impl WaitingPacket {
         FastUpstream { key, look_up: LookUp { hash, ..LookUp::EMPTY }, len }.fill(bytes, 0, packet);
     }
 
+    /// Sets what a rule gives the flow. The block for its port may be in another source pool than
+    /// the likely one.
     #[cold]
-    pub(crate) fn set_class(&mut self, class: FlowClass) {
-        self.class = class;
+    pub(crate) fn set_policy(&mut self, policy: FlowPolicy) {
+        self.policy = policy;
+        self.subscriber = LikelySubscriber::NONE;
         if self.other == NOT_OTHER {
-            self.other = CLASSED;
+            self.other = SPECIAL;
         }
+    }
+
+    /// Returns what a rule gives the flow.
+    #[inline]
+    pub(crate) fn policy(&self) -> &FlowPolicy {
+        if self.other == NOT_OTHER { &FlowPolicy::NONE } else { &self.policy }
     }
 
     /// Opens the flow, or finds the mapping that the packet before it has opened.
     pub(crate) fn open(&self, nat: &mut Nat, now: Tick) -> Result<Translated<Endpoint>, Refusal> {
-        let class = if self.other == NOT_OTHER { FlowClass::NONE } else { self.class };
         let Self { hash, flow, opening, .. } = self;
-        let to = match &self.progress {
-            Progress::Prepared => nat.open_mapping(*hash, flow, opening, class, now)?,
-            Progress::Behind | Progress::Waiting => {
-                return nat.outbound(*hash, &flow.outbound(), now);
-            }
-            Progress::Opened => opening.public(),
-            Progress::Refused(refusal) => return Err(*refusal),
-        };
-        Ok(Translated { to, class })
+        match &self.progress {
+            Progress::Prepared => nat.open_mapping(*hash, flow, opening, self.policy(), now),
+            Progress::Behind | Progress::Waiting => nat.outbound(*hash, &flow.outbound(), now),
+            // Of a fast-path packet, whose flow is given nothing.
+            Progress::Opened => Ok(Translated::plain(opening.public())),
+            Progress::Refused(refusal) => Err(*refusal),
+        }
     }
 }

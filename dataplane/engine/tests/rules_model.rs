@@ -1,4 +1,5 @@
-//! The engine decides on a flow as the plain search through all filters does.
+//! The engine decides on a flow as the plain search through all filters does, and gives it the source
+//! pool and the destination of its rule.
 
 mod world;
 
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use weir_engine::{AccessMode, DropReason, EngineConfig, Side};
-use weir_nat::{ActiveRules, Filtering};
+use weir_nat::{ActiveRules, Destination, Filtering, FlowPolicy, SourcePool};
 use weir_rules::shapes::{RuleShape, filters, question};
 use weir_rules::{FlowKind, FlowOrigin, Prefix, Question, RuleAction, RuleSet, first_match};
 use weir_wire::build;
@@ -49,6 +50,7 @@ struct Model {
     filtering: Filtering,
     filters: Vec<Filter>,
     actions: Vec<RuleAction>,
+    policies: Vec<FlowPolicy>,
     hits: Vec<u64>,
     set: Arc<RuleSet>,
     /// What is not in force at the moment: no rules, or these.
@@ -67,7 +69,10 @@ impl Model {
         let actions: Vec<_> = filters.iter().map(|_| kinds[rng.usize(0..3)]).collect();
         let group = |n| (Prefix::new("10.200.0.0".to_bits() + (u32::from(n) << 15), 17), n);
         let groups = (1..16).map(group).collect();
-        let set = Arc::new(RuleSet::new(&filters, actions.clone(), groups).ok()?);
+        let policies: Vec<_> = filters.iter().map(|_| policy(rng)).collect();
+        let numbered: Vec<_> = (0..).zip(policies.iter().copied()).collect();
+        let set = RuleSet::new(&filters, actions.clone(), groups).ok()?.with_policies(&numbered);
+        let set = Arc::new(set.with_source_pools(vec![(special_addresses(), special())]));
         let mode = if rng.bool() { AccessMode::Gre } else { AccessMode::Plain };
         let filtering = match rng.bool() {
             true => Filtering::EndpointIndependent,
@@ -77,7 +82,7 @@ impl Model {
         let hits = vec![0; actions.len()];
         let world = World::new(wide(mode, filtering));
         let used = HashSet::new();
-        Some(Self { mode, filtering, filters, actions, hits, set, spare, used, world })
+        Some(Self { mode, filtering, filters, actions, policies, hits, set, spare, used, world })
     }
 
     fn swap(&mut self) {
@@ -85,8 +90,8 @@ impl Model {
         self.spare = Some(self.world.engine.nat_mut().admin_mut().swap_rules(rules));
     }
 
-    /// Returns what the first rule that fits does, and counts it.
-    fn expect(&mut self, origin: FlowOrigin, flow: &Flow) -> Option<RuleAction> {
+    /// Returns what the first rule that fits does and gives, and counts it.
+    fn expect(&mut self, origin: FlowOrigin, flow: &Flow) -> Option<(RuleAction, FlowPolicy)> {
         let ports = if flow.protocol == 1 { (0, 0) } else { (flow.inside.1, flow.remote.1) };
         let asked = Question {
             kind: kind(origin, flow.protocol),
@@ -98,17 +103,20 @@ impl Model {
         };
         let rule = first_match(&self.filters, &asked)? as usize;
         self.hits[rule] += 1;
-        Some(self.actions[rule])
+        Some((self.actions[rule], self.policies[rule]))
     }
 
     /// Plays a packet, and compares what becomes of it with what the rules say.
     fn play(&mut self, origin: FlowOrigin, flow: &Flow, packet: &[u8]) -> Option<RuleAction> {
-        let action = self.expect(origin, flow);
+        let (action, policy) = self.expect(origin, flow).unzip();
         let refused = [DropReason::RuleDrop, DropReason::RuleReject, DropReason::Filtered];
         let before = refused.map(|reason| self.world.dropped(reason));
         let (out, passing, back) = match origin {
             FlowOrigin::Home => {
                 let out = flow.up(&mut self.world, self.mode);
+                out.internet.iter().for_each(|packet| {
+                    self.check_sent(flow, &policy.unwrap_or_default(), packet);
+                });
                 (out.access.len() + out.internet.len(), out.internet.len(), out.access.len())
             }
             FlowOrigin::Internet => {
@@ -130,6 +138,34 @@ impl Model {
         let hits = hits(&self.world);
         assert_eq!(hits, self.hits, "{origin:?} {flow:x?} {action:?}");
         action
+    }
+
+    /// Checks the ends of the first packet of a flow, and that an answer to it comes to the home
+    /// from the remote that it asked.
+    fn check_sent(&mut self, flow: &Flow, policy: &FlowPolicy, sent: &[u8]) {
+        let (public, public_port, address, port) = ends(sent);
+        let (asked, asked_port) = flow.remote;
+        let expected = policy
+            .destination
+            .map_or((asked, asked_port), |to| (to.address, to.port.unwrap_or(asked_port)));
+        let has_ports = flow.protocol != 1;
+        assert_eq!((address, port), if has_ports { expected } else { (expected.0, port) });
+        assert_eq!(
+            special_addresses().contains(public),
+            policy.source == special(),
+            "{flow:x?} {policy:?}"
+        );
+        let answer = flow.packet(expected, (public, public_port), true);
+        let back = self.world.down(&answer);
+        let why: Vec<_> =
+            DropReason::ALL.iter().filter(|it| self.world.dropped(**it) > 0).collect();
+        assert_eq!(back.access.len(), 1, "{flow:x?} {policy:?} {expected:x?} {why:?}");
+        let packet = &back.access[0];
+        let inner =
+            if self.mode == AccessMode::Gre { decapsulate(packet).2 } else { packet.clone() };
+        let (from, from_port, to, _) = ends(&inner);
+        assert_eq!((from, to), (asked, flow.inside.0), "{flow:x?} {policy:?}");
+        assert!(!has_ports || from_port == asked_port);
     }
 
     /// Asks about a flow of each origin: the home's first packet, a further remote of it, and a
@@ -170,6 +206,24 @@ impl Model {
             self.play(FlowOrigin::Home, &further, &[]);
         }
     }
+}
+
+/// Public addresses of the shard that are in a source pool.
+fn special_addresses() -> Prefix<u32> {
+    Prefix::new("203.0.113.0".to_bits(), 31)
+}
+
+fn special() -> SourcePool {
+    SourcePool::new(1).unwrap()
+}
+
+/// Returns what a rule gives its flows: often nothing.
+fn policy(rng: &mut Rng) -> FlowPolicy {
+    let source = if rng.u8(..) < 80 { special() } else { SourcePool::COMMON };
+    let port = rng.bool().then(|| rng.u16(1..));
+    let destination = Destination { address: "198.18.0.0".to_bits() + rng.u32(..4), port };
+    let destination = (rng.u8(..) < 80).then_some(destination);
+    FlowPolicy { source, destination, ..FlowPolicy::NONE }
 }
 
 fn is_usable(remote: u32) -> bool {

@@ -123,7 +123,8 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingS
         .chain([mapping.first.state])
         .filter(|state| state.has(SessionState::OPENED_BY_REMOTE))
         .count();
-    assert_eq!(usize::from(mapping.sessions_inbound), opened_by_remote);
+    let sessions_inbound = if mapping.is_redirected() { 0 } else { mapping.sessions_inbound };
+    assert_eq!(usize::from(sessions_inbound), opened_by_remote);
     let remotes: HashSet<_> = chain.iter().map(|session| session.remote.endpoint()).collect();
     assert_eq!(remotes.len(), chain.len(), "a remote has one session");
     sums.session_records += audit_addresses(nat, id, &chain);
@@ -133,6 +134,10 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingS
 fn chain(nat: &Nat, id: RecordId, mapping: &Mapping) -> Vec<FurtherSession> {
     let mut chain = Vec::new();
     let (mut previous, mut next) = (RecordId::NONE, mapping.sessions_head);
+    if mapping.is_redirected() {
+        assert_eq!(mapping.sessions, 0, "a flow with another destination is alone in its mapping");
+        return chain;
+    }
     while next != RecordId::NONE {
         let session = *nat.sessions.get(next);
         assert!(session.mapping == id && session.previous == previous && !session.is_address());

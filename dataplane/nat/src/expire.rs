@@ -234,8 +234,7 @@ impl Nat {
 
     /// Returns the hashes of a mapping in the outbound and the inbound index.
     pub(crate) fn hashes_of(&self, mapping: &Mapping) -> (Hash, Hash) {
-        let outbound = self.outbound_hash(&mapping.home(), mapping.inside(), mapping.protocol);
-        (outbound, self.inbound_hash(mapping.public(), mapping.protocol))
+        (self.outbound_hash_of(mapping), self.inbound_hash(mapping.public(), mapping.protocol))
     }
 
     fn expire_mapping(&mut self, id: RecordId, now: Tick) {

@@ -25,11 +25,11 @@ use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::SessionState;
 
 /// The bits of a remote's word that are compared: address, SETTLED, port; and one that no record
-/// has.
+/// has beside SETTLED.
 const REMOTE: u64 = ENDPOINT | SETTLED | NOT_ORDINARY;
 const SETTLED: u64 = (SessionState::SETTLED as u64) << 32;
 /// Keeps the key of a packet that is not ordinary from being found.
-const NOT_ORDINARY: u64 = (SessionState::UNUSED as u64) << 32;
+const NOT_ORDINARY: u64 = (SessionState::REDIRECTED as u64) << 32;
 const ENDPOINT: u64 = 0xffff << 48 | 0xffff_ffff;
 /// The upper bits of the word at byte 16, the public port, name no inside endpoint.
 const PORT_BITS: u32 = u16::BITS;

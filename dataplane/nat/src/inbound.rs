@@ -1,7 +1,7 @@
 //! Hot. A packet to a public address: find the mapping, ask the filter, note the packet.
 
 use weir_flow::{Hash, RecordId};
-use weir_rules::{FlowClass, FlowOrigin};
+use weir_rules::{FlowClass, FlowOrigin, FlowPolicy};
 
 use crate::endpoint::{Protocol, Tick};
 use crate::fast_path::OutboundKey;
@@ -53,6 +53,9 @@ impl Nat {
         if let Some(translated) = mapping.inbound_first(packet, &self.policy, now) {
             return Ok(translated);
         }
+        if mapping.is_redirected() {
+            return self.inbound_redirected(id, packet, now);
+        }
         let to = mapping.delivery();
         if self.is_held_first(id, packet.remote, now) {
             let mapping = self.mappings.get_mut(id);
@@ -62,10 +65,10 @@ impl Nat {
             if has_changed {
                 self.note_mapping(MarkKind::segment(SentBy::Remote, packet.tcp_flags), id);
             }
-            return Ok(Translated { to, class });
+            return Ok(Translated { to, class, remote: None });
         }
         let class = self.inbound_further(id, packet, now)?;
-        Ok(Translated { to, class })
+        Ok(Translated { to, class, remote: None })
     }
 
     /// Whether there are static mappings: [`inbound_static`](Self::inbound_static) is then to be
@@ -91,7 +94,8 @@ impl Nat {
         let fixed = fixed.ok_or(Refusal::NoMapping)?;
         let StaticHolder { home, inside } = fixed;
         self.check_opening(protocol, tcp_flags)?;
-        let AcceptingRule { rule, class } = self.ask_static(protocol, &fixed, remote)?;
+        let AcceptingRule { rule, policy } = self.ask_static(protocol, &fixed, remote)?;
+        let policy = FlowPolicy::of_class(policy.class);
         self.check_replicas(home.shard)?;
         if !self.has_room(1) {
             return Err(Refusal::TableFull);
@@ -113,16 +117,17 @@ impl Nat {
         record.flows += 1;
         opening.set_static(record.mapping_flags());
         let hash = self.outbound_hash(&home, inside, protocol);
-        self.open_mapping(hash, &flow, &opening, class, now)?;
+        self.open_mapping(hash, &flow, &opening, &policy, now)?;
         let hash = self.inbound_hash(public, protocol);
         let id = self.find_inbound(hash, public, protocol).ok_or(Refusal::NoMapping)?;
         let mapping = self.mappings.get_mut(id);
+        let class = policy.class;
         mapping.first = Remote::opened(remote, protocol, SentBy::Remote, tcp_flags, class, now);
         mapping.sessions_inbound = 1;
         let to = mapping.delivery();
         let asked = (protocol, home.outer, inside, remote);
         self.count_accepted(rule, FlowOrigin::Internet, asked);
-        Ok(Translated { to, class })
+        Ok(Translated { to, class, remote: None })
     }
 
     /// Processes a packet of a remote that is not that of the first session, or of one that has run
@@ -146,7 +151,8 @@ impl Nat {
         if self.is_mapping_over(id, now) && !self.mappings.get(id).is_static() {
             return Err(Refusal::NoMapping);
         }
-        let AcceptingRule { rule, class } = self.admit_remote(id, packet, now)?;
+        let AcceptingRule { rule, policy } = self.admit_remote(id, packet, now)?;
+        let class = policy.class;
         if protocol != Protocol::Tcp {
             // Let in without state: the mapping lives on what the inside sends, and a flood fills
             // no table.
@@ -208,8 +214,8 @@ impl Mapping {
         now: Tick,
     ) -> Option<Translated<Delivery>> {
         let first = &mut self.first;
-        if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.live.timeouts, now)
-        {
+        let is_its = first.is(packet.remote) && !first.state.has(SessionState::REDIRECTED);
+        if !is_its || first.is_expired(packet.protocol, &policy.live.timeouts, now) {
             return None;
         }
         let (state, refresh) = seen_inbound(first, packet, policy);
@@ -218,7 +224,7 @@ impl Mapping {
         }
         first.note(state, refresh, now);
         self.keep_checksum_deltas();
-        Some(Translated { to: self.delivery(), class: state.class() })
+        Some(Translated { to: self.delivery(), class: state.class(), remote: None })
     }
 }
 
@@ -241,7 +247,12 @@ fn seen_inbound(remote: &Remote, packet: &Inbound, policy: &Policy) -> (SessionS
 /// Notes an inbound packet. Returns whether replicas must know of it: only of a change of TCP
 /// state. For other protocols the next packet shows which sides have spoken.
 #[inline]
-fn note_inbound(remote: &mut Remote, packet: &Inbound, policy: &Policy, now: Tick) -> bool {
+pub(crate) fn note_inbound(
+    remote: &mut Remote,
+    packet: &Inbound,
+    policy: &Policy,
+    now: Tick,
+) -> bool {
     let (state, refresh) = seen_inbound(remote, packet, policy);
     remote.note(state, refresh, now) && packet.protocol == Protocol::Tcp
 }

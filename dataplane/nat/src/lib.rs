@@ -42,6 +42,7 @@
 mod admin;
 mod config;
 mod config_check;
+mod destination;
 mod endpoint;
 mod expire;
 mod fast_path;
@@ -74,7 +75,9 @@ mod opening_tests;
 extern crate self as weir_nat;
 
 pub use admin::facet::{Admin, AdminMut};
-pub use admin::flow_trace::{BucketHit, TracedLookUp, TracedMapping, TracedSession};
+pub use admin::flow_trace::{
+    BucketHit, RedirectedFlow, TracedLookUp, TracedMapping, TracedSession,
+};
 pub use admin::flush::Flush;
 pub use admin::gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
 pub use admin::session_view::{
@@ -117,4 +120,6 @@ pub use table_bytes::TableBytes;
 pub use table_pages::TablePages;
 pub use weir_flow::{Hash, PageSize, RecordId};
 pub use weir_ids::{Epoch, ShardId};
-pub use weir_rules::{CLASSES, DecidingRule, FlowClass, GROUPS, RuleAction};
+pub use weir_rules::{
+    CLASSES, DecidingRule, Destination, FlowClass, FlowPolicy, GROUPS, RuleAction, SourcePool,
+};

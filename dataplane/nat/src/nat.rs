@@ -50,6 +50,12 @@ pub(crate) struct Policy {
     pub(crate) counts_addresses: bool,
     /// Whether other workers copy the lanes owned here, and this worker copies theirs.
     pub(crate) is_replicated: bool,
+    /// Whether an inside endpoint may have several mappings in the outbound index by the same key:
+    /// with replicas ([duplicates](crate::replication::duplicate)), and once there were source
+    /// pools.
+    pub(crate) has_several: bool,
+    /// Whether a flow may have another destination than the home asked (`destination.rs`).
+    pub(crate) has_redirected: bool,
     /// Whether the worker translates, has no replicas and logs no sessions: nearly every mapping is
     /// made under this policy.
     pub(crate) is_plain: bool,
@@ -153,6 +159,8 @@ impl Nat {
                 has_keyed: config.gre_key_identifies_home,
                 counts_addresses: config.filtering == Filtering::AddressDependent,
                 is_replicated: config.replicas > 0,
+                has_several: config.replicas > 0,
+                has_redirected: false,
                 is_plain: config.enabled
                     && config.replicas == 0
                     && config.session_log == SessionLog::None,
@@ -267,7 +275,8 @@ impl Nat {
         let by_key = self.policy.by_key;
         self.outbound_index
             .find(hash, |id| {
-                self.mappings.get(RecordId(id)).is_inside(home, inside, protocol, by_key)
+                let mapping = self.mappings.get(RecordId(id));
+                mapping.is_inside(home, inside, protocol, by_key) && !mapping.is_redirected()
             })
             .map(RecordId)
     }

@@ -2,13 +2,14 @@
 //! for all new flows of a burst.
 
 use weir_flow::{Hash, RecordId, SlabId};
-use weir_rules::FlowClass;
+use weir_rules::{FlowPolicy, SourcePool};
 
+use crate::destination::remote_of;
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::logs::block_event::BlockEventKind;
 use crate::logs::session_log::SessionLog;
 use crate::nat::Nat;
-use crate::packet::{NewFlow, Refusal};
+use crate::packet::{NewFlow, Refusal, Translated};
 use crate::ports::port_block::{BlockId, TakenPort};
 use crate::ports::port_choice::PortLease;
 use crate::replication::lane::slab_of;
@@ -93,7 +94,7 @@ impl Nat {
     /// Step 3: chooses the block that the port will probably be of, and prefetches it.
     #[inline(always)]
     pub fn prefetch_block(&mut self, subscriber: &mut LikelySubscriber, protocol: Protocol) {
-        if let Some(block) = self.likely_block(subscriber.slot, protocol) {
+        if let Some(block) = self.likely_block(subscriber.slot, protocol, SourcePool::COMMON) {
             subscriber.block = block;
             self.ports.prefetch_take(block, protocol);
         }
@@ -156,6 +157,7 @@ impl Nat {
     pub fn prepare_mapping(
         &mut self,
         flow: &NewFlow,
+        policy: &FlowPolicy,
         now: Tick,
         opening: &mut Opening,
     ) -> Result<(), Refusal> {
@@ -163,11 +165,13 @@ impl Nat {
         if !self.has_room(1) {
             return Err(Refusal::TableFull);
         }
-        if self.policy.has_static && self.prepare_static(flow, now, opening)? {
+        let may_be_static = self.policy.has_static && policy.destination.is_none();
+        if may_be_static && self.prepare_static(flow, now, opening)? {
             return Ok(());
         }
-        let subscriber = self.admit_home(&flow.home(), None, now)?;
-        if let Err(refusal) = self.prepare_for(subscriber, flow, now, opening) {
+        let own = self.address_of_source_pool(flow.key.shard(), policy.source);
+        let subscriber = self.admit_home(&flow.home(), own, now)?;
+        if let Err(refusal) = self.prepare_for(subscriber, flow, policy.source, now, opening) {
             self.dismiss_home(subscriber);
             return Err(refusal);
         }
@@ -232,13 +236,14 @@ impl Nat {
         &mut self,
         subscriber: u32,
         flow: &NewFlow,
+        pool: SourcePool,
         now: Tick,
         opening: &mut Opening,
     ) -> Result<(), Refusal> {
         self.check_share(subscriber)?;
         self.check_tokens(subscriber, now)?;
         if self.policy.enabled {
-            let lease = self.take_port(subscriber, flow.protocol)?;
+            let lease = self.take_port(subscriber, flow.protocol, pool)?;
             self.lease_in_block(lease, flow, opening);
             return Ok(());
         }
@@ -288,8 +293,8 @@ impl Nat {
         self.inbound_index.prefetch_insert(opening.inbound_hash);
     }
 
-    /// Step 6: makes a prepared mapping and returns its public endpoint. `hash` is
-    /// [`outbound_hash`](Self::outbound_hash) of the packet, `class` that of its flow.
+    /// Step 6: makes a prepared mapping and returns the translation of its first packet. `hash` is
+    /// [`outbound_hash`](Self::outbound_hash) of the packet, `policy` what a rule gives its flow.
     ///
     /// # Errors
     /// A [`Refusal`]; what was prepared is then undone.
@@ -299,14 +304,18 @@ impl Nat {
         hash: Hash,
         flow: &NewFlow,
         opening: &Opening,
-        class: FlowClass,
+        policy: &FlowPolicy,
         now: Tick,
-    ) -> Result<Endpoint, Refusal> {
+    ) -> Result<Translated<Endpoint>, Refusal> {
         if !self.policy.enabled {
             self.check_inside_is_free(flow, now)
                 .inspect_err(|_| self.undo(opening, flow.protocol))?;
         }
-        let Some(id) = self.write_mapping(hash, flow, opening, class, now) else {
+        let hash = match policy.destination {
+            None => hash,
+            Some(_) => self.redirected_hash(hash, flow.key.remote()),
+        };
+        let Some(id) = self.write_mapping(hash, flow, opening, policy, now) else {
             self.undo(opening, flow.protocol);
             return Err(Refusal::TableFull);
         };
@@ -316,7 +325,9 @@ impl Nat {
         } else if !opening.is_logged {
             self.note_block_use(opening);
         }
-        Ok(opening.lease.public)
+        let remote =
+            policy.destination.map(|_| remote_of(policy, flow.key.remote(), flow.protocol));
+        Ok(Translated { to: opening.lease.public, class: policy.class, remote })
     }
 
     /// Marks a mapping that was opened for replicas, and logs it and its block, as configured.
@@ -369,11 +380,11 @@ impl Nat {
         hash: Hash,
         flow: &NewFlow,
         opening: &Opening,
-        class: FlowClass,
+        policy: &FlowPolicy,
         now: Tick,
     ) -> Option<RecordId> {
         let (id, mapping) = self.mappings.alloc_mut(opening.slab)?;
-        fill(mapping, flow, opening, class, now);
+        fill(mapping, flow, opening, policy, now);
         if flow.gre_key.is_some() {
             self.policy.has_keyed = true;
         }
@@ -408,8 +419,9 @@ impl Nat {
 
 /// Fills everything but the version.
 #[inline(always)]
-fn fill(mapping: &mut Mapping, flow: &NewFlow, opening: &Opening, class: FlowClass, now: Tick) {
-    let (home, inside, remote) = (flow.key.home(), flow.key.inside(), flow.key.remote());
+fn fill(mapping: &mut Mapping, flow: &NewFlow, opening: &Opening, policy: &FlowPolicy, now: Tick) {
+    let (home, inside, asked) = (flow.key.home(), flow.key.inside(), flow.key.remote());
+    let (remote, class) = (remote_of(policy, asked, flow.protocol), policy.class);
     let PortLease { subscriber, public, .. } = opening.lease;
     mapping.public_address = public.address;
     mapping.outer = home.outer;
@@ -421,6 +433,10 @@ fn fill(mapping: &mut Mapping, flow: &NewFlow, opening: &Opening, class: FlowCla
     mapping.public_port = public.port;
     mapping.first =
         Remote::opened(remote, flow.protocol, SentBy::Inside, flow.tcp_flags, class, now);
+    if policy.destination.is_some() {
+        mapping.first.state = mapping.first.state.redirected();
+        mapping.set_asked(asked);
+    }
     mapping.address = opening.address;
     mapping.subscriber = subscriber;
     mapping.created = now;

@@ -35,7 +35,7 @@ fn prepare_likely(
     let World { nat, now, .. } = world;
     let (flow, mut opening) = (NewFlow::from(packet), Opening::NONE);
     if !(nat.has_room(1) && nat.prepare_likely(&flow, candidate, *now, &mut opening)) {
-        nat.prepare_mapping(&flow, *now, &mut opening)?;
+        nat.prepare_mapping(&flow, &FlowPolicy::NONE, *now, &mut opening)?;
     }
     Ok(opening)
 }
@@ -54,7 +54,9 @@ fn burst(world: &mut World, packets: &[Outbound]) -> Vec<Result<Endpoint, Refusa
     }
     let opened = packets.iter().zip(prepared).map(|(packet, opening)| {
         let hash = world.nat.outbound_hash(&packet.home, packet.inside, packet.protocol);
-        world.nat.open_mapping(hash, &packet.into(), &opening?, FlowClass::NONE, world.now)
+        let opened =
+            world.nat.open_mapping(hash, &packet.into(), &opening?, &FlowPolicy::NONE, world.now);
+        opened.map(|translated| translated.to)
     });
     opened.collect()
 }
@@ -142,10 +144,10 @@ fn a_candidate_slot_that_was_given_to_another_home_is_not_used() {
     assert_eq!(found.slot, candidate.slot, "the new home has that slot");
     let opening = prepare_likely(&mut world, &old, candidate).unwrap();
     let hash = world.nat.outbound_hash(&old.home, old.inside, old.protocol);
-    let public =
-        world.nat.open_mapping(hash, &(&old).into(), &opening, FlowClass::NONE, world.now).unwrap();
+    let opened =
+        world.nat.open_mapping(hash, &(&old).into(), &opening, &FlowPolicy::NONE, world.now);
     assert_eq!(world.nat.admin().gauges().subscribers, 2);
-    assert_eq!(world.udp_back(public, server(0)).unwrap().home, home(1));
+    assert_eq!(world.udp_back(opened.unwrap().to, server(0)).unwrap().home, home(1));
     audit(&world.nat);
 }
 
@@ -244,7 +246,7 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
         let opening = prepare(&mut world, &packet).unwrap();
         world
             .nat
-            .open_mapping(crowded, &(&packet).into(), &opening, FlowClass::NONE, world.now)
+            .open_mapping(crowded, &(&packet).into(), &opening, &FlowPolicy::NONE, world.now)
             .err()
     });
     assert_eq!(refusal, Some(Refusal::TableFull), "the buckets are full");
@@ -254,14 +256,13 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
     let (first, second) = (flow(home(2), 0), flow(home(2), 1));
     let [opening, other] = [first, second].map(|packet| prepare(&mut world, &packet).unwrap());
     let refused =
-        world.nat.open_mapping(crowded, &(&first).into(), &opening, FlowClass::NONE, world.now);
+        world.nat.open_mapping(crowded, &(&first).into(), &opening, &FlowPolicy::NONE, world.now);
     assert_eq!(refused, Err(Refusal::TableFull));
     assert_eq!(world.events(), [], "no mapping uses the block yet");
     let hash = world.nat.outbound_hash(&second.home, second.inside, second.protocol);
-    let public = world
-        .nat
-        .open_mapping(hash, &(&second).into(), &other, FlowClass::NONE, world.now)
-        .unwrap();
+    let opened =
+        world.nat.open_mapping(hash, &(&second).into(), &other, &FlowPolicy::NONE, world.now);
+    let public = opened.unwrap().to;
     audit(&world.nat);
     let events = world.events();
     assert_eq!(events.len(), 1, "{events:?}");

@@ -2,7 +2,7 @@
 //! of a first packet.
 
 use weir_flow::{Hash, RecordId};
-use weir_rules::FlowClass;
+use weir_rules::FlowPolicy;
 
 use crate::endpoint::{Endpoint, Protocol, Tick};
 use crate::nat::{Nat, Policy};
@@ -47,6 +47,9 @@ impl Nat {
         packet: &Outbound,
         now: Tick,
     ) -> Result<Option<Translated<Endpoint>>, Refusal> {
+        if let Some(id) = self.find_redirected(hash, packet) {
+            return Ok(self.outbound_redirected(id, packet, now));
+        }
         let Some(id) = self.find_outbound_of(hash, packet) else { return Ok(None) };
         // RFC 4787 REQ-1, RFC 5382 REQ-1: "A NAT MUST have an "Endpoint-Independent Mapping"
         // behavior." The remote is no part of what was looked up.
@@ -58,11 +61,10 @@ impl Nat {
         self.policy.has_keyed |= packet.home.gre_key.is_some();
         let mut mark = mapping.note_gre_key(packet.home.gre_key).then_some(MarkKind::Changed);
         let public = mapping.public();
-        let mut class = FlowClass::NONE;
-        let is_held = self.is_held_first(id, packet.remote, now);
-        if is_held {
+        let mut class = None;
+        if self.is_held_first(id, packet.remote, now) {
             let mapping = self.mappings.get_mut(id);
-            class = mapping.first.state.class();
+            class = Some(mapping.first.state.class());
             if note_outbound(&mut mapping.first, packet, now) {
                 mark = Some(MarkKind::segment(SentBy::Inside, packet.tcp_flags));
             }
@@ -71,10 +73,10 @@ impl Nat {
         if let Some(mark) = mark {
             self.note_mapping(mark, id);
         }
-        if !is_held {
-            class = self.outbound_further(id, packet, now)?;
+        match class {
+            Some(class) => Ok(Some(Translated { to: public, class, remote: None })),
+            None => self.outbound_further(id, packet, now),
         }
-        Ok(Some(Translated { to: public, class }))
     }
 
     /// Translates a packet from a home, on its own instead of in a burst: finds or makes its
@@ -92,22 +94,22 @@ impl Nat {
             return Ok(translated);
         }
         self.check_opening_or_bypass(packet)?;
-        let AcceptingRule { rule, class } = self.ask_outbound(packet)?;
+        let AcceptingRule { rule, policy } = self.ask_outbound(packet)?;
         let (flow, mut opening) = (NewFlow::from(packet), Opening::NONE);
-        self.prepare_mapping(&flow, now, &mut opening)?;
-        let public = self.open_mapping(hash, &flow, &opening, class, now)?;
+        self.prepare_mapping(&flow, &policy, now, &mut opening)?;
+        let translated = self.open_mapping(hash, &flow, &opening, &policy, now)?;
         self.count_rule(rule, &flow);
-        Ok(Translated { to: public, class })
+        Ok(translated)
     }
 
     /// Processes a packet to a remote that is not that of the first session, or of one that has run
-    /// out. Returns the class of its session.
+    /// out. `Ok(None)`: its flow begins in a mapping of its own, which there is not yet.
     fn outbound_further(
         &mut self,
         id: RecordId,
         packet: &Outbound,
         now: Tick,
-    ) -> Result<FlowClass, Refusal> {
+    ) -> Result<Option<Translated<Endpoint>>, Refusal> {
         let &Outbound { remote, protocol, tcp_flags, .. } = packet;
         if let Some(session) = self.live_session(id, remote, now) {
             let known = &mut self.sessions.get_mut(session).remote;
@@ -115,14 +117,55 @@ impl Nat {
             if note_outbound(known, packet, now) {
                 self.note_session(MarkKind::segment(SentBy::Inside, tcp_flags), session);
             }
-            return Ok(class);
+            let to = self.mappings.get(id).public();
+            return Ok(Some(Translated { to, class, remote: None }));
         }
         self.check_opening_or_bypass(packet)?;
-        let AcceptingRule { rule, class } = self.ask_outbound(packet)?;
+        let AcceptingRule { rule, policy } = self.ask_outbound(packet)?;
+        let Some(id) = self.mapping_for(id, packet, &policy) else { return Ok(None) };
+        let (to, class) = (self.mappings.get(id).public(), policy.class);
         let remote = Remote::opened(remote, protocol, SentBy::Inside, tcp_flags, class, now);
         self.open_session(id, remote, now)?;
         self.count_rule(rule, &NewFlow::from(packet));
-        Ok(class)
+        Ok(Some(Translated { to, class, remote: None }))
+    }
+
+    /// Returns the mapping in which a flow of this policy begins, of an inside endpoint that has
+    /// the mapping `id`. None: there is none yet.
+    #[inline]
+    fn mapping_for(
+        &mut self,
+        id: RecordId,
+        packet: &Outbound,
+        policy: &FlowPolicy,
+    ) -> Option<RecordId> {
+        let has_one = *policy == FlowPolicy::NONE && !self.rules.set.has_source_pools();
+        if has_one { Some(id) } else { self.find_mapping_for(id, packet, policy) }
+    }
+
+    #[cold]
+    fn find_mapping_for(
+        &mut self,
+        id: RecordId,
+        packet: &Outbound,
+        policy: &FlowPolicy,
+    ) -> Option<RecordId> {
+        if policy.destination.is_some() {
+            return None;
+        }
+        let &Outbound { home, inside, remote, protocol, .. } = packet;
+        let is_of_pool = |other| self.is_of_source_pool(other, policy.source);
+        if is_of_pool(id) {
+            return Some(id);
+        }
+        let hash = self.outbound_hash(&home, inside, protocol);
+        let ends = (inside, remote, None);
+        let id = self.find_preferred(hash, &home, ends, protocol, is_of_pool)?;
+        self.rely_on(id);
+        if self.mappings.get_mut(id).note_gre_key(home.gre_key) {
+            self.note_mapping(MarkKind::Changed, id);
+        }
+        Some(id)
     }
 
     /// Checks whether this packet may open a flow. "TCP not SYN" keeps segments of forgotten
@@ -212,8 +255,8 @@ impl Mapping {
         now: Tick,
     ) -> Option<Translated<Endpoint>> {
         let first = &mut self.first;
-        if !first.is(packet.remote) || first.is_expired(packet.protocol, &policy.live.timeouts, now)
-        {
+        let is_its = first.is(packet.remote) && !first.state.has(SessionState::REDIRECTED);
+        if !is_its || first.is_expired(packet.protocol, &policy.live.timeouts, now) {
             return None;
         }
         let (state, refresh) = seen_outbound(first, packet);
@@ -228,7 +271,7 @@ impl Mapping {
         }
         self.first.note(state, refresh, now);
         self.keep_checksum_deltas();
-        Some(Translated { to: self.public(), class: state.class() })
+        Some(Translated { to: self.public(), class: state.class(), remote: None })
     }
 }
 
@@ -246,7 +289,7 @@ fn seen_outbound(remote: &Remote, packet: &Outbound) -> (SessionState, bool) {
 /// Notes an outbound packet. Returns whether replicas must know of it: only of a change of TCP
 /// state. For other protocols the next packet shows which sides have spoken.
 #[inline]
-fn note_outbound(remote: &mut Remote, packet: &Outbound, now: Tick) -> bool {
+pub(crate) fn note_outbound(remote: &mut Remote, packet: &Outbound, now: Tick) -> bool {
     let (state, refresh) = seen_outbound(remote, packet);
     remote.note(state, refresh, now) && packet.protocol == Protocol::Tcp
 }

@@ -72,6 +72,17 @@ pub struct Translated<T> {
     pub to: T,
     /// Class of the packet's flow.
     pub class: FlowClass,
+    /// What the remote endpoint is on the other side, if a rule has given the flow another
+    /// destination (`destination.rs`).
+    pub remote: Option<Endpoint>,
+}
+
+impl<T> Translated<T> {
+    /// Returns the translation of a packet to whose flow no rule has given anything.
+    #[inline(always)]
+    pub const fn plain(to: T) -> Self {
+        Self { to, class: FlowClass::NONE, remote: None }
+    }
 }
 
 /// Where an inbound packet goes.

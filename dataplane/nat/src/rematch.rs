@@ -133,7 +133,9 @@ impl Nat {
             true => FlowOrigin::Internet,
             false => FlowOrigin::Home,
         };
-        let asked = (mapping.protocol, mapping.outer, mapping.inside(), remote.endpoint());
+        // A rule is about the destination that the home asks.
+        let remote = mapping.asked().unwrap_or(remote.endpoint());
+        let asked = (mapping.protocol, mapping.outer, mapping.inside(), remote);
         let deciding = set.find(&question_about(set, origin, asked))?;
         let is_refusing = deciding.action != RuleAction::Accept && set.is_rematch(deciding.rule);
         is_refusing.then_some((deciding, origin, asked))

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use weir_flow::RecordId;
 use weir_rules::{
-    DecidingRule, FlowClass, FlowKind, FlowOrigin, NO_RULE, Question, RuleAction, RuleSet, TOGETHER,
+    DecidingRule, FlowKind, FlowOrigin, FlowPolicy, NO_RULE, Question, RuleAction, RuleSet,
+    TOGETHER,
 };
 
 use crate::admin::facet::{Admin, AdminMut};
@@ -84,6 +85,9 @@ impl AdminMut<'_> {
     /// rematch refuses: [`Nat::expire`] ends them, a piece in each call.
     #[must_use]
     pub fn swap_rules(&mut self, rules: Box<ActiveRules>) -> Box<ActiveRules> {
+        let policy = &mut self.nat.policy;
+        policy.has_several |= rules.set.has_source_pools();
+        policy.has_redirected |= rules.set.has_destinations();
         let former = std::mem::replace(&mut self.nat.rules, rules);
         self.nat.begin_rematch();
         self.nat.rule_log.clear();
@@ -170,17 +174,17 @@ impl Nat {
     }
 
     /// Checks whether the rule that [`find_rules`](Self::find_rules) has found lets a flow begin,
-    /// and returns its class; counts the packet if it does not.
+    /// and returns what it gives the flow; counts the packet if it does not.
     ///
     /// # Errors
     /// What the rule says, or that the home is no subscriber.
     #[inline(always)]
-    pub fn check_rule(&mut self, rule: u32, flow: &NewFlow) -> Result<FlowClass, Refusal> {
-        if self.rules.set.accepts_without_class(rule) {
-            return Ok(FlowClass::NONE);
+    pub fn check_rule(&mut self, rule: u32, flow: &NewFlow) -> Result<FlowPolicy, Refusal> {
+        if self.rules.set.accepts_plainly(rule) {
+            return Ok(FlowPolicy::NONE);
         }
         match AcceptingRule::of(self.rules.set.deciding(rule)) {
-            Ok(accepting) => Ok(accepting.class),
+            Ok(accepting) => Ok(accepting.policy),
             Err(refusing) => Err(self.refuse_outbound(refusing, asked_about(flow))),
         }
     }
@@ -294,13 +298,13 @@ impl Nat {
 pub(crate) struct AcceptingRule {
     /// Its number; [`NO_RULE`]: no rule fits.
     pub(crate) rule: u32,
-    /// The class that it gives the flow.
-    pub(crate) class: FlowClass,
+    /// What it gives the flow.
+    pub(crate) policy: FlowPolicy,
 }
 
 impl AcceptingRule {
     /// No rule fits.
-    pub(crate) const NONE: Self = Self { rule: NO_RULE, class: FlowClass::NONE };
+    pub(crate) const NONE: Self = Self { rule: NO_RULE, policy: FlowPolicy::NONE };
 
     /// Returns the rule that decides, if it accepts or there is none; as the error, one that
     /// refuses.
@@ -308,8 +312,8 @@ impl AcceptingRule {
     pub(crate) fn of(deciding: Option<DecidingRule>) -> Result<Self, DecidingRule> {
         match deciding {
             None => Ok(Self::NONE),
-            Some(DecidingRule { rule, action: RuleAction::Accept, class }) => {
-                Ok(Self { rule, class })
+            Some(DecidingRule { rule, action: RuleAction::Accept, policy }) => {
+                Ok(Self { rule, policy })
             }
             Some(refusing) => Err(refusing),
         }

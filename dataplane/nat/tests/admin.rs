@@ -176,6 +176,7 @@ fn a_session_shows_its_clock_and_state() {
             age_sec: 120,
             idle_sec: 20,
             timeout_sec: 7440,
+            asked: None,
             class: FlowClass::NONE,
         }]
     );

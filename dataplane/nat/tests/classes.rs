@@ -34,7 +34,8 @@ fn load(world: &mut World) {
         filters.push(RuleFilter { kinds, remote: remote_host, ..RuleFilter::all(remote - 1) });
     }
     let set = RuleSet::new(&filters, vec![RuleAction::Accept; 3], Vec::new()).unwrap();
-    let set = set.with_classes(&[(0, class(1)), (1, class(2)), (2, class(3))]);
+    let set =
+        set.with_policies(&[1, 2, 3].map(|it| (it - 1, FlowPolicy::of_class(class(it as u8)))));
     let rules = Box::new(ActiveRules::new(Arc::new(set)));
     drop(world.nat.admin_mut().swap_rules(rules));
 }

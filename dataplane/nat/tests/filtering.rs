@@ -177,9 +177,10 @@ fn u12_t10_i6_icmp_errors_change_no_state() {
     let delivery = Delivery { home: home(1), inside: inside(0) };
     for _ in 0..3 {
         world.wait(100);
-        assert_eq!(world.nat.peek_inbound(public, server(0), Protocol::Udp), Some(delivery));
+        let quoted = world.nat.peek_inbound(public, server(0), Protocol::Udp);
+        assert_eq!(quoted, Some(Translated::plain(delivery)));
         let quoted = world.nat.peek_outbound(&home(1), inside(0), server(0), Protocol::Udp);
-        assert_eq!(quoted, Some(public));
+        assert_eq!(quoted, Some(Translated::plain(public)));
     }
     world.nat.expire(world.now, usize::MAX, usize::MAX);
     assert_eq!(world.flows(), 0, "errors did not refresh");

@@ -155,6 +155,7 @@ fn session(worker: usize, view: &SessionView, roles: &RoleNames) -> Session {
         inside: address(view.inside),
         public: address(view.public),
         remote: address(view.remote),
+        asked: view.asked.map(address),
         state: view.state.into(),
         age_sec: view.age_sec,
         idle_sec: view.idle_sec,

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use weir_admin::{TraceStep, TracedPacket};
 use weir_engine::{FrameCopy, PacketTrace, Side, TracedFlow, TracedKind, TracedStep};
 use weir_nat::{
-    BucketHit, Endpoint, FlowClass, Home, RuleAction, TracedLookUp, TracedMapping, TracedSession,
+    BucketHit, Destination, Endpoint, FlowClass, FlowPolicy, Home, RedirectedFlow, RuleAction,
+    SourcePool, TracedLookUp, TracedMapping, TracedSession,
 };
 use weir_wire::describe::describe;
 
@@ -90,8 +91,8 @@ impl Steps {
                 RuleAction::Bypass => "bypass",
             };
             let counted = if trace.is_rule_counted { ", and has counted it" } else { "" };
-            let class = class(rule.class);
-            self.add("rule", format!("number {} fits: {action}{class}{counted}", rule.rule));
+            let given = given(&rule.policy);
+            self.add("rule", format!("number {} fits: {action}{given}{counted}", rule.rule));
         }
     }
 
@@ -176,10 +177,26 @@ fn class(class: FlowClass) -> String {
     if class == FlowClass::NONE { String::new() } else { format!(", class {}", class.number()) }
 }
 
+/// Returns what a rule gives the flows that it accepts.
+fn given(policy: &FlowPolicy) -> String {
+    let mut words = class(policy.class);
+    if policy.source != SourcePool::COMMON {
+        words.push_str(&format!(", source pool {}", policy.source.number()));
+    }
+    if let Some(Destination { address, port }) = policy.destination {
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        words.push_str(&format!(", destination {}{port}", Ipv4Addr::from(address)));
+    }
+    words
+}
+
 fn words(mapping: &TracedMapping) -> String {
     let block = mapping.block.map(|it| format!(", block {}-{}", it.port_first, it.port_last));
     let (inside, public) = (endpoint(mapping.inside), endpoint(mapping.public));
-    format!("{inside} is {public}{}", block.unwrap_or_default())
+    let redirected = mapping.redirected.map(|RedirectedFlow { asked, destination }| {
+        format!(", {} is {}", endpoint(asked), endpoint(destination))
+    });
+    format!("{inside} is {public}{}{}", block.unwrap_or_default(), redirected.unwrap_or_default())
 }
 
 fn endpoint(endpoint: Endpoint) -> SocketAddrV4 {

@@ -241,7 +241,7 @@ impl History {
             });
             let known: Vec<_> = known.collect();
             for delivery in &known {
-                let here = (delivery.home.outer, delivery.inside);
+                let here = (delivery.to.home.outer, delivery.to.inside);
                 let there = (HOMES + ask.home, Endpoint::new(INSIDE, ask.port));
                 assert_eq!(here, there, "all survivors translate alike");
             }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use weir_engine::DropReason;
 use weir_nat::ActiveRules;
 use weir_rules::{
-    FlowClass, FlowKind, FlowKinds, FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter, RuleSet,
+    FlowClass, FlowKind, FlowKinds, FlowOrigin, FlowPolicy, PortRange, Prefix, RuleAction,
+    RuleFilter, RuleSet, SourcePool,
 };
 
 use super::*;
@@ -18,7 +19,8 @@ pub struct Rules {
     filters: Vec<Filter>,
     actions: Vec<RuleAction>,
     groups: Vec<(Prefix<u32>, u8)>,
-    classes: Vec<(u32, FlowClass)>,
+    policies: Vec<(u32, FlowPolicy)>,
+    pools: Vec<(Prefix<u32>, SourcePool)>,
 }
 
 impl Rules {
@@ -47,8 +49,19 @@ impl Rules {
     }
 
     /// Gives the flows of the last rule this class.
-    pub fn class(mut self, class: FlowClass) -> Self {
-        self.classes.push((self.actions.len() as u32 - 1, class));
+    pub fn class(self, class: FlowClass) -> Self {
+        self.policy(FlowPolicy::of_class(class))
+    }
+
+    /// Gives the flows of the last rule this.
+    pub fn policy(mut self, policy: FlowPolicy) -> Self {
+        self.policies.push((self.actions.len() as u32 - 1, policy));
+        self
+    }
+
+    /// Puts public addresses into a source pool.
+    pub fn pool(mut self, prefix: Prefix<u32>, pool: SourcePool) -> Self {
+        self.pools.push((prefix, pool));
         self
     }
 
@@ -60,7 +73,7 @@ impl Rules {
     /// Puts the rules into force, in place of others.
     pub fn load(self, world: &mut World) {
         let set = RuleSet::new(&self.filters, self.actions, self.groups).expect("few rules");
-        let set = set.with_classes(&self.classes);
+        let set = set.with_policies(&self.policies).with_source_pools(self.pools);
         let rules = Box::new(ActiveRules::new(Arc::new(set)));
         drop(world.engine.nat_mut().admin_mut().swap_rules(rules));
     }

@@ -30,8 +30,19 @@ pub struct TracedMapping {
     pub public: Endpoint,
     /// The port block of the public endpoint; none without translation.
     pub block: Option<BlockView>,
+    /// Present if a rule gave the mapping's flow another destination.
+    pub redirected: Option<RedirectedFlow>,
     /// The session with the packet's remote, if there is one that has not run out.
     pub session: Option<TracedSession>,
+}
+
+/// A flow to which a rule gave another destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedirectedFlow {
+    /// The destination that the home asks.
+    pub asked: Endpoint,
+    /// The one that its packets go to.
+    pub destination: Endpoint,
 }
 
 /// A session, as a packet meets it.
@@ -61,7 +72,8 @@ pub struct TracedLookUp {
 impl Admin<'_> {
     /// Looks up the mapping of a packet from a home.
     pub fn trace_outbound(self, hash: Hash, packet: &Outbound, now: Tick) -> TracedLookUp {
-        let found = self.nat.find_outbound_of(hash, packet);
+        let redirected = self.nat.find_redirected(hash, packet);
+        let found = redirected.or_else(|| self.nat.find_outbound_of(hash, packet));
         let bucket = bucket_of(&self.nat.outbound_index, hash);
         let mapping = found.map(|id| self.traced_mapping(id, packet.remote, now));
         let has_session = mapping.is_some_and(|mapping| mapping.session.is_some());
@@ -103,7 +115,8 @@ impl Admin<'_> {
 
     fn traced_mapping(self, id: RecordId, remote: Endpoint, now: Tick) -> TracedMapping {
         let mapping = self.nat.mappings.get(id);
-        let is_first = mapping.first.is(remote) && !self.nat.has_first_run_out(id, now);
+        let is_its = mapping.first.is(remote) || mapping.asked() == Some(remote);
+        let is_first = is_its && !self.nat.has_first_run_out(id, now);
         let first = is_first.then(|| (true, &mapping.first, self.nat.mappings.slab_of(id)));
         let further = || {
             let session = self.nat.find_session(id, SessionKey::Remote(remote))?;
@@ -125,7 +138,9 @@ impl Admin<'_> {
         let public = mapping.public();
         let block = self.nat.policy.enabled.then(|| self.block_of(public)).flatten();
         let (home, inside) = (mapping.home(), mapping.inside());
-        TracedMapping { record: id.0, home, inside, public, block, session }
+        let destination = mapping.first.endpoint();
+        let redirected = mapping.asked().map(|asked| RedirectedFlow { asked, destination });
+        TracedMapping { record: id.0, home, inside, public, block, redirected, session }
     }
 
     fn block_of(self, public: Endpoint) -> Option<BlockView> {

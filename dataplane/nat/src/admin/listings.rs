@@ -6,8 +6,8 @@ use weir_ids::ShardId;
 
 use crate::admin::facet::Admin;
 use crate::admin::session_view::{
-    BlockView, HomeLimits, PageCursor, PageStage, SessionFilter, SessionView, SubscriberCursor,
-    SubscriberPart, SubscriberView, subscriber_views,
+    BlockView, EndpointRange, HomeLimits, PageCursor, PageStage, SessionFilter, SessionView,
+    SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::ports::port_block::BlockId;
@@ -126,10 +126,12 @@ impl Admin<'_> {
         filter: &SessionFilter,
         out: &mut Vec<SessionView>,
     ) {
+        let asked = mapping.asked();
+        let is_asked = |range: EndpointRange| asked.is_some_and(|asked| range.has(asked));
         let matches = filter.subscriber.is_none_or(|outer| outer == mapping.outer)
             && filter.inside.is_none_or(|range| range.has(mapping.inside()))
             && filter.public.is_none_or(|range| range.has(mapping.public()))
-            && filter.remote.is_none_or(|range| range.has(remote.endpoint()))
+            && filter.remote.is_none_or(|range| range.has(remote.endpoint()) || is_asked(range))
             && filter.protocol.is_none_or(|protocol| protocol == mapping.protocol);
         let (lane, timeouts) = (self.nat.lanes.get(slab), &self.nat.policy.live.timeouts);
         if !matches || lane.has_run_out(remote, mapping.protocol, timeouts, self.nat.now) {
@@ -150,6 +152,7 @@ impl Admin<'_> {
             inside: mapping.inside(),
             public: mapping.public(),
             remote: remote.endpoint(),
+            asked,
             state,
             age_sec,
             // The copy of a flow that has seen no packet here has been idle for as long as this

@@ -81,6 +81,8 @@ pub struct SessionView {
     pub inside: Endpoint,
     pub public: Endpoint,
     pub remote: Endpoint,
+    /// The destination that the home asks, if a rule gave the flow another one: `remote`.
+    pub asked: Option<Endpoint>,
     /// `established`, `syn-sent`, ..., `one-way` and `stream` (UDP), `query` (ICMP).
     pub state: &'static str,
     /// Seconds since the mapping was made.

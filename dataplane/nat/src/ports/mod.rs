@@ -6,4 +6,5 @@ pub(crate) mod port_block;
 pub(crate) mod port_choice;
 pub(crate) mod random;
 pub(crate) mod shard_capacity;
+pub(crate) mod source_pools;
 pub(crate) mod static_mappings;

@@ -5,6 +5,8 @@
 //! outsider who does not know a home's blocks has the whole range to guess, one who does has
 //! `port_block` ports per block; a larger block buys a larger guess for more addresses.
 
+use weir_rules::SourcePool;
+
 use crate::config::Pooling;
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::logs::block_event::BlockEventKind;
@@ -42,7 +44,7 @@ impl Nat {
         }
         self.admit(home, now)?;
         let paired_address = if self.policy.enabled {
-            let address = self.ports.least_loaded(home.shard, &mut self.random);
+            let address = self.least_loaded(home.shard, SourcePool::COMMON);
             address.or(own).ok_or(Refusal::PortsExhausted)?
         } else {
             crate::subscribers::subscriber::NO_ADDRESS
@@ -50,11 +52,17 @@ impl Nat {
         self.subscribers.create(home, self.home_start(home, paired_address), now)
     }
 
-    /// Returns a block of the subscriber for the next port of a protocol, read from the home's list
-    /// alone: the block may have filled up, and then [`take_port`](Self::take_port) notes that.
-    /// None if every block of the list is known to be full, or if there is no such subscriber.
+    /// Returns a block of the subscriber for the next port of a protocol in a source pool, read
+    /// from the home's list alone: the block may have filled up, and then
+    /// [`take_port`](Self::take_port) notes that. None if every block of the list is known to be
+    /// full, or if there is no such subscriber.
     #[inline(always)]
-    pub(crate) fn likely_block(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
+    pub(crate) fn likely_block(
+        &mut self,
+        subscriber: u32,
+        protocol: Protocol,
+        pool: SourcePool,
+    ) -> Option<BlockId> {
         let home = self.subscribers.try_get(subscriber)?;
         let held = home.first_block;
         // The home's only block: there is no choice.
@@ -62,20 +70,27 @@ impl Nat {
             && !held.is_full(protocol)
             && self.may_open_in(home.shard, held.block())
             && !self.ports.is_any_out_of_service()
+            && !self.rules.set.has_source_pools()
         {
             return Some(held.block());
         }
-        if home.blocks == 0 { None } else { self.choose_block(subscriber, protocol) }
+        if home.blocks == 0 { None } else { self.choose_block(subscriber, protocol, pool) }
     }
 
-    /// Returns a random block of the subscriber that is not known to be full, lies in a lane that
-    /// this worker owns, and is in service; None if there is none. The home's paired address comes
-    /// first: with soft pooling other addresses serve only what does not fit there.
+    /// Returns a random block of the subscriber in a source pool that is not known to be full, lies
+    /// in a lane that this worker owns, and is in service; None if there is none. The home's paired
+    /// address comes first: with soft pooling other addresses serve only what does not fit there.
     #[inline(never)]
-    fn choose_block(&mut self, subscriber: u32, protocol: Protocol) -> Option<BlockId> {
+    fn choose_block(
+        &mut self,
+        subscriber: u32,
+        protocol: Protocol,
+        pool: SourcePool,
+    ) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let (paired_address, lanes) = (home.paired_address, self.ports.lanes(home.shard));
         let is_any_out_of_service = self.ports.is_any_out_of_service();
+        let has_pools = self.rules.set.has_source_pools();
         let mut next = self.random.below(blocks.len() as u32) as usize;
         let mut elsewhere = None;
         for _ in 0..blocks.len() {
@@ -92,6 +107,9 @@ impl Nat {
             if is_any_out_of_service && self.ports.out_of_service(address).is_some() {
                 continue;
             }
+            if has_pools && self.source_pool_at(address) != pool {
+                continue;
+            }
             if address == paired_address {
                 return Some(block);
             }
@@ -106,8 +124,8 @@ impl Nat {
         self.lanes.are_all_owned || self.ports.is_ours(shard, block)
     }
 
-    /// Leases a port for a subscriber, in any of its blocks; opens a block if all are full. Nothing
-    /// is changed on refusal.
+    /// Leases a port for a subscriber, in any of its blocks in a source pool; opens a block if all
+    /// are full. Nothing is changed on refusal.
     ///
     /// RFC 4787 REQ-3: "A NAT MUST NOT have a "Port assignment" behavior of "Port overloading"." A
     /// full quota refuses.
@@ -115,11 +133,12 @@ impl Nat {
         &mut self,
         subscriber: u32,
         protocol: Protocol,
+        pool: SourcePool,
     ) -> Result<PortLease, Refusal> {
         // Each round but the last finds one more block of the list to be full.
         let (block, public) = loop {
-            let Some(block) = self.likely_block(subscriber, protocol) else {
-                let block = self.open_block(subscriber)?;
+            let Some(block) = self.likely_block(subscriber, protocol, pool) else {
+                let block = self.open_block(subscriber, pool)?;
                 let public = self.ports.take(block, subscriber, protocol, &mut self.random);
                 break (
                     block,
@@ -137,21 +156,23 @@ impl Nat {
     }
 
     #[inline(never)]
-    fn open_block(&mut self, subscriber: u32) -> Result<BlockId, Refusal> {
+    fn open_block(&mut self, subscriber: u32, pool: SourcePool) -> Result<BlockId, Refusal> {
         if self.has_all_its_blocks(subscriber) {
             return Err(Refusal::PortsExhausted);
         }
         let home = *self.subscribers.get(subscriber);
+        if self.rules.set.has_source_pools() && self.source_pool_at(home.paired_address) != pool {
+            return self.open_block_of_pool(subscriber, home.shard, pool);
+        }
         if self.ports.is_any_set_apart() && self.ports.gives_no_block(home.paired_address) {
-            return self.open_block_elsewhere(subscriber, home.shard);
+            return self.open_block_elsewhere(subscriber, home.shard, pool);
         }
         let mut block = self.ports.open(home.paired_address, subscriber, &mut self.random);
         // RFC 7857 section 4: with paired pooling an implementation may refuse (hard) or use
         // another address (soft).
         if block.is_none() && self.policy.live.pooling == Pooling::Soft {
             block = self
-                .ports
-                .least_loaded(home.shard, &mut self.random)
+                .least_loaded(home.shard, pool)
                 .and_then(|address| self.ports.open(address, subscriber, &mut self.random));
         }
         let block = block.ok_or(Refusal::PortsExhausted)?;
@@ -161,12 +182,13 @@ impl Nat {
 
     /// Pairs a home with another address, as its own gives no blocks, and opens a block there.
     #[cold]
-    fn open_block_elsewhere(
+    pub(crate) fn open_block_elsewhere(
         &mut self,
         subscriber: u32,
         shard: ShardIndex,
+        pool: SourcePool,
     ) -> Result<BlockId, Refusal> {
-        let address = self.ports.least_loaded(shard, &mut self.random);
+        let address = self.least_loaded(shard, pool);
         let address = address.ok_or(Refusal::PortsExhausted)?;
         let block = self.ports.open(address, subscriber, &mut self.random);
         let block = block.ok_or(Refusal::PortsExhausted)?;
@@ -250,7 +272,8 @@ mod tests {
     /// Leases every port that the home may have.
     fn fill(nat: &mut Nat, home: u32) -> Vec<PortLease> {
         let leases: Vec<_> =
-            std::iter::from_fn(|| nat.take_port(home, Protocol::Udp).ok()).collect();
+            std::iter::from_fn(|| nat.take_port(home, Protocol::Udp, SourcePool::COMMON).ok())
+                .collect();
         assert_eq!(leases.len(), 256);
         leases
     }
@@ -265,10 +288,14 @@ mod tests {
             ports.sort_unstable();
             ports
         };
-        let again = std::iter::from_fn(|| nat.take_port(home, Protocol::Udp).ok());
+        let again =
+            std::iter::from_fn(|| nat.take_port(home, Protocol::Udp, SourcePool::COMMON).ok());
         let again = sorted(again.map(|lease| lease.public.port).collect());
         assert_eq!(again, sorted(given_back.iter().map(|lease| lease.public.port).collect()));
-        assert!(nat.take_port(home, Protocol::Tcp).is_ok(), "each protocol has its own ports");
+        assert!(
+            nat.take_port(home, Protocol::Tcp, SourcePool::COMMON).is_ok(),
+            "each protocol has its own ports"
+        );
     }
 
     /// RFC 6056: whoever knows one port of a home has all blocks with room to guess the next in.
@@ -279,7 +306,7 @@ mod tests {
         leases.iter().step_by(2).for_each(|lease| nat.give_port_back(lease, Protocol::Udp));
         let mut chosen: std::collections::HashMap<BlockId, u32> = Default::default();
         for _ in 0..1000 {
-            let lease = nat.take_port(home, Protocol::Udp).unwrap();
+            let lease = nat.take_port(home, Protocol::Udp, SourcePool::COMMON).unwrap();
             *chosen.entry(lease.block).or_default() += 1;
             nat.give_port_back(&lease, Protocol::Udp);
         }
@@ -290,7 +317,7 @@ mod tests {
     #[test]
     fn a_block_opened_for_a_mapping_that_failed_leaves_no_trace() {
         let (mut nat, subscriber) = nat_with_home();
-        let lease = nat.take_port(subscriber, Protocol::Udp).unwrap();
+        let lease = nat.take_port(subscriber, Protocol::Udp, SourcePool::COMMON).unwrap();
         nat.give_port_back(&lease, Protocol::Udp);
         nat.dismiss_home(subscriber);
         assert_eq!(nat.admin_mut().next_event(), None);

@@ -119,7 +119,11 @@ impl Nat {
     ) -> Option<MappingCopy> {
         let mut nowhere = Nearby::NOWHERE;
         let place = self.place_of(slab, image, paired_address, &mut nowhere)?;
-        Some(self.copy_at(slab, image, place, RecordId::NONE))
+        let mut copy = self.copy_at(slab, image, place, RecordId::NONE);
+        if let Some(asked) = image.asked() {
+            copy.outbound = self.redirected_hash(copy.outbound, asked);
+        }
+        Some(copy)
     }
 
     #[inline(always)]
@@ -286,6 +290,10 @@ impl Nat {
         mapping.count_inbound(image.state(), 1);
         if image.gre_key().is_some() {
             self.policy.has_keyed = true;
+        }
+        if let Some(asked) = image.asked() {
+            self.policy.has_redirected = true;
+            self.mappings.get_mut(id).set_asked(asked);
         }
         if image.flags() & Mapping::ANSWERED != 0 && !is_answered {
             self.subscribers.set_answered(subscriber);

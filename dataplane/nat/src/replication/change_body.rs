@@ -19,8 +19,11 @@
 //!  state    7   remote address u32, port u16 | state u16
 //!  mapping  8   image [u8; 32] of the mapping, see `image.rs` | GRE key u32 if it is known
 //!  session  9   image [u8; 16] of the session, see `session_image.rs`
+//!  asked   10   address u32, port u16 that the home asks, if a rule gave the flow another
+//!               destination, which is the remote of the image
 //!
-//!  Create, Change   of a mapping: mapping [paired]   of a session: session mapping [paired]
+//!  Create, Change   of a mapping: mapping [asked] [paired]
+//!                   of a session: session mapping [paired]
 //!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
@@ -49,16 +52,19 @@ const SEGMENT: u8 = 6;
 const STATE: u8 = 7;
 const IMAGE: u8 = 8;
 const SESSION_IMAGE: u8 = 9;
+const ASKED: u8 = 10;
 
 const MAPPING_LEN: usize = 35;
 const SESSION_LEN: usize = 16;
 const WORD_LEN: usize = 4;
 const SEGMENT_LEN: usize = 8;
 const STATE_LEN: usize = 8;
+const ASKED_LEN: usize = 6;
 const KEYED_IMAGE_LEN: usize = MappingImage::LEN + MappingImage::KEY_LEN;
 
 /// Bytes of the longest body written here.
-const _: () = assert!(2 + SessionImage::LEN + 2 + KEYED_IMAGE_LEN + 2 + WORD_LEN <= BODY_MAX);
+const _: () =
+    assert!(2 + SessionImage::LEN + 2 + KEYED_IMAGE_LEN + 2 + ASKED_LEN + 2 + WORD_LEN <= BODY_MAX);
 
 const KEYED: u8 = 1;
 const UNCLEAN: u8 = 2;
@@ -123,6 +129,14 @@ impl<'a> BodyWriter<'a> {
         if let Some(key) = image.gre_key() {
             self.lengthen(key.to_be_bytes());
         }
+        if let Some(asked) = image.asked() {
+            self.asked(asked);
+        }
+    }
+
+    #[inline(never)]
+    fn asked(&mut self, asked: Endpoint) {
+        self.part(ASKED, endpoint_bytes(asked));
     }
 
     /// Appends the key to the image that was written last.
@@ -202,7 +216,7 @@ impl Body {
     /// Reads a body. None if a part is cut off or has a value that cannot occur.
     #[inline]
     pub(crate) fn read(mut bytes: &[u8]) -> Option<Body> {
-        let mut body = Body::default();
+        let (mut body, mut asked) = (Body::default(), Endpoint::default());
         while let [kind, len, rest @ ..] = bytes {
             let (fields, behind) = rest.split_at_checked(usize::from(*len))?;
             match *kind {
@@ -215,20 +229,27 @@ impl Body {
                 RUN => body.run = Some(word(fields.first_chunk()?)),
                 SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
                 STATE => body.state = Some(read_state(fields.first_chunk()?)),
+                ASKED => asked = endpoint_at(fields.first_chunk::<ASKED_LEN>()?, 0),
                 _ => {}
             }
             bytes = behind;
+        }
+        if let Some(mapping) = body.mapping {
+            body.mapping = Some(mapping.with_asked(asked)?);
         }
         bytes.is_empty().then_some(body)
     }
 }
 
 impl MappingImage {
-    /// Reads a body that is one image, and nothing else.
+    /// Reads a body that is one image, and nothing else. The flow of such a body has no other
+    /// destination.
     #[inline(always)]
     pub(crate) fn read_alone(body: &[u8]) -> Option<MappingImage> {
         match body {
-            [IMAGE, len, fields @ ..] if usize::from(*len) == fields.len() => read_image(fields),
+            [IMAGE, len, fields @ ..] if usize::from(*len) == fields.len() => {
+                read_image(fields).filter(|image| image.asked().is_none())
+            }
             _ => None,
         }
     }
@@ -248,6 +269,9 @@ pub fn body_without_images(body: &[u8], out: &mut [u8; BODY_MAX]) -> usize {
         writer.session_fields(&session);
     }
     writer.mapping_fields(&mapping);
+    if let Some(asked) = mapping.asked() {
+        writer.asked(asked);
+    }
     if let Some(address) = paired_address {
         writer.paired_address(address);
     }
@@ -355,14 +379,16 @@ mod tests {
                 ),
                 (words[0], words[1]),
                 [0, 1, 2].map(|at| Endpoint::new(words[2 + at], halves[at])),
-                SessionState::known(halves[3]),
+                state_of_home(halves[3]),
                 words[5],
             );
+            let asked = Endpoint::new(words[7], halves[1]);
+            let mapping = mapping.with_asked(asked).expect("no remote has opened its flow");
             let session = SessionImage {
                 mapping_slot: words[6] & !(1 << OFFSET_BITS),
                 mapping_version: words[7].max(1),
                 remote: Endpoint::new(words[5], halves[4]),
-                state: SessionState::known(halves[0]),
+                state: SessionState::known(halves[0] & !SessionState::REDIRECTED),
             };
             Body {
                 mapping: (flags & 8 != 0).then_some(mapping),
@@ -382,6 +408,15 @@ mod tests {
                     state: SessionState::known(halves[4]),
                 }),
             }
+        }
+    }
+
+    /// Returns a state that a remote has not opened, if it is that of a flow with another
+    /// destination.
+    fn state_of_home(bits: u16) -> SessionState {
+        match bits & SessionState::REDIRECTED {
+            0 => SessionState::known(bits),
+            _ => SessionState::known(bits & !SessionState::OPENED_BY_REMOTE),
         }
     }
 
@@ -441,7 +476,7 @@ mod tests {
                 let len = body_without_images(&written(&body), &mut bytes);
                 let mut rest = &bytes[..len];
                 while let [kind, len, behind @ ..] = rest {
-                    assert!(*kind < IMAGE, "an earlier version skips images");
+                    assert!(*kind < IMAGE || *kind == ASKED, "an earlier version skips images");
                     rest = &behind[usize::from(*len)..];
                 }
                 assert_eq!(Body::read(&bytes[..len]), Some(body));

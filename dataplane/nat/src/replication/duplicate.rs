@@ -58,13 +58,15 @@ impl Nat {
     /// one that is in use. `hash` is that of its home, inside endpoint and protocol.
     fn duplicate_of(&self, hash: Hash, id: RecordId) -> Option<RecordId> {
         let mapping = self.mappings.get(id);
-        let (home, inside, protocol) = (mapping.home(), mapping.inside(), mapping.protocol);
+        let (home, protocol) = (mapping.home(), mapping.protocol);
         let remote = mapping.first.endpoint();
+        let ends = (mapping.inside(), remote, mapping.asked());
         let is_static = mapping.is_static();
-        self.find_preferred(hash, &home, inside, remote, protocol, |other| {
-            other != id
-                && self.mappings.get(other).is_static() == is_static
-                && self.seen(other, remote).is_some()
+        let pool = self.rules.set.source_pool_of(mapping.public_address);
+        self.find_preferred(hash, &home, ends, protocol, |other| {
+            let is_alike = self.mappings.get(other).is_static() == is_static
+                && (is_static || self.is_of_source_pool(other, pool));
+            other != id && is_alike && self.seen(other, remote).is_some()
         })
     }
 

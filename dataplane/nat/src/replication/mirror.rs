@@ -301,6 +301,7 @@ impl Nat {
         mapping.outer == image.outer()
             && mapping.inside() == image.inside()
             && mapping.is_public(image.public(), image.protocol())
+            && mapping.asked() == image.asked()
             && (!self.policy.by_key || mapping.gre_key() == image.gre_key())
     }
 

@@ -63,6 +63,9 @@ impl Nat {
         let Some(mapping) = self.live_mapping(slab, mapping_slot, mapping_version) else {
             return Applied::Old;
         };
+        if self.mappings.get(mapping).is_redirected() {
+            return Applied::Invalid;
+        }
         // A session that only this worker has, or one whose end is still to come.
         if let Some(other) = self.find_session(mapping, SessionKey::Remote(image.remote)) {
             self.end_copy(other, CopyRemoval::Forgotten);

@@ -196,9 +196,9 @@ impl Pair {
             let (n, inside, remote, protocol) = flow;
             let home = Self::home(n);
             let peeked = self.replica.nat.peek_outbound(&home, inside, remote, protocol);
-            assert_eq!(peeked, Some(public), "{flow:?}");
+            assert_eq!(peeked.map(|it| it.to), Some(public), "{flow:?}");
             let delivered = self.replica.nat.peek_inbound(public, remote, protocol);
-            let delivered = delivered.map(|delivery| (delivery.home.outer, delivery.inside));
+            let delivered = delivered.map(|it| (it.to.home.outer, it.to.inside));
             assert_eq!(delivered, Some((home.outer, inside)), "{flow:?}");
         }
     }

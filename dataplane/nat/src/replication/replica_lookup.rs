@@ -8,12 +8,13 @@ use crate::nat::Nat;
 use crate::packet::Outbound;
 
 impl Nat {
-    /// Returns the mapping of an inside endpoint. With replicas there may be more than one, see
-    /// `duplicate.rs`.
+    /// Returns the mapping of an inside endpoint that packets to the packet's remote use, unless a
+    /// rule has given its flow another destination. There may be more than one: with replicas
+    /// (`duplicate.rs`), and one of each source pool.
     #[inline]
     pub(crate) fn find_outbound_of(&self, hash: Hash, packet: &Outbound) -> Option<RecordId> {
         let Outbound { home, inside, remote, protocol, .. } = packet;
-        if !self.policy.is_replicated {
+        if !self.policy.has_several {
             return self.find_outbound(hash, home, *inside, *protocol);
         }
         self.find_outbound_to(hash, home, *inside, *remote, *protocol)
@@ -28,25 +29,27 @@ impl Nat {
         remote: Endpoint,
         protocol: Protocol,
     ) -> Option<RecordId> {
-        self.find_preferred(hash, home, inside, remote, protocol, |_| true)
+        self.find_preferred(hash, home, (inside, remote, None), protocol, |_| true)
     }
 
     /// Among the mappings of an inside endpoint for which `will_do` holds, returns the one that
-    /// packets to this remote use.
+    /// packets to this remote use: those of the flow to `asked`, if that has another destination,
+    /// else those of all flows that have none. `hash` is that of the index.
     #[inline]
     pub(crate) fn find_preferred(
         &self,
         hash: Hash,
         home: &Home,
-        inside: Endpoint,
-        remote: Endpoint,
+        (inside, remote, asked): (Endpoint, Endpoint, Option<Endpoint>),
         protocol: Protocol,
         will_do: impl Fn(RecordId) -> bool,
     ) -> Option<RecordId> {
         let (by_key, mut found) = (self.policy.by_key, None);
         self.outbound_index.find(hash, |id| {
             let id = RecordId(id);
-            if self.mappings.get(id).is_inside(home, inside, protocol, by_key) && will_do(id) {
+            let mapping = self.mappings.get(id);
+            let is_its = mapping.is_inside(home, inside, protocol, by_key);
+            if is_its && mapping.asked() == asked && will_do(id) {
                 found = Some(match found {
                     None => id,
                     Some(former) => self.preferred(former, id, remote),

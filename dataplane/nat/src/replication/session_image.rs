@@ -58,10 +58,12 @@ impl SessionImage {
         (state & !SessionState::KNOWN == 0).then_some(image)?.checked()
     }
 
-    /// Returns the image if its mapping can be in the table of mappings.
+    /// Returns the image if its mapping can be in the table of mappings. A flow with another
+    /// destination has no further sessions.
     pub(crate) fn checked(self) -> Option<Self> {
         let (table, _) = table_slot(self.mapping_slot);
-        (table == RecordTable::Mappings && self.mapping_version != 0).then_some(self)
+        let is_further = !self.state.has(SessionState::REDIRECTED);
+        (table == RecordTable::Mappings && self.mapping_version != 0 && is_further).then_some(self)
     }
 }
 

@@ -5,7 +5,7 @@ use weir_flow::{Hash, RecordId};
 use crate::config::Filtering;
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::nat::Nat;
-use crate::packet::Delivery;
+use crate::packet::{Delivery, Outbound, Translated};
 use crate::sessions::session::SessionKey;
 
 impl Nat {
@@ -22,6 +22,9 @@ impl Nat {
     /// ran out.
     pub(crate) fn lets_in(&self, id: RecordId, remote: Endpoint, now: Option<Tick>) -> bool {
         let mapping = self.mappings.get(id);
+        if mapping.is_redirected() {
+            return false;
+        }
         if mapping.is_static() {
             // That remotes can begin is what a static mapping is for.
             return self.is_static_still(mapping);
@@ -43,9 +46,9 @@ impl Nat {
             || self.find_session(id, SessionKey::Remote(remote)).is_some()
     }
 
-    /// Returns the public endpoint of a packet that an ICMP error from inside quotes (its
-    /// destination, seen from inside: `inside`; its source: `remote`). None if no such packet can
-    /// have been delivered.
+    /// Returns the translation of a packet that an ICMP error from inside quotes (its destination,
+    /// seen from inside: `inside`; its source: `remote`). None if no such packet can have been
+    /// delivered.
     ///
     /// Never creates, refreshes or deletes. RFC 5508 REQ-6: "While processing an ICMP Error packet
     /// pertaining to an ICMP Query or Query response, a NAT device MUST NOT refresh or delete the
@@ -58,18 +61,24 @@ impl Nat {
         inside: Endpoint,
         remote: Endpoint,
         protocol: Protocol,
-    ) -> Option<Endpoint> {
+    ) -> Option<Translated<Endpoint>> {
         let hash = self.outbound_hash(home, inside, protocol);
+        let quoted = Outbound { home: *home, inside, remote, protocol, tcp_flags: 0 };
+        if let Some(id) = self.find_redirected(hash, &quoted) {
+            self.rely_on(id);
+            return Some(self.mappings.get(id).redirected_out());
+        }
         let id = self.find_outbound_to(hash, home, inside, remote, protocol)?;
         self.rely_on(id);
         let was_delivered = self.has_session(id, remote)
             || self.lets_in(id, remote, None)
             || self.is_accepted_by_rule(id, remote);
-        was_delivered.then(|| self.mappings.get(id).public())
+        let to = self.mappings.get(id).public();
+        was_delivered.then_some(Translated::plain(to))
     }
 
     /// Returns the sender of the packet that an ICMP error from outside quotes (its source:
-    /// `public`; its destination: `remote`). None if the inside never sent it: an error about a
+    /// `public`; its destination: `remote`), and what it sent that packet to. None if the inside never sent it: an error about a
     /// remote without a session is forged, whatever the filtering. Never creates, refreshes or
     /// deletes.
     pub fn peek_inbound(
@@ -77,13 +86,14 @@ impl Nat {
         public: Endpoint,
         remote: Endpoint,
         protocol: Protocol,
-    ) -> Option<Delivery> {
+    ) -> Option<Translated<Delivery>> {
         let hash = self.inbound_hash(public, protocol);
         let id = self.find_inbound(hash, public, protocol)?;
         self.rely_on(id);
         let mapping = self.mappings.get(id);
-        self.has_session(id, remote)
-            .then(|| Delivery { home: mapping.home(), inside: mapping.inside() })
+        let translated =
+            Translated { remote: mapping.asked(), ..Translated::plain(mapping.delivery()) };
+        self.has_session(id, remote).then_some(translated)
     }
 
     /// Returns the home that holds a public endpoint, whatever the remote. `hash` as in

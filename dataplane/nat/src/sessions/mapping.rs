@@ -138,7 +138,8 @@ pub(crate) struct Mapping {
     pub(crate) first: Remote,
     /// With `KEYED` the key, with `SUMMED` the checksum deltas.
     pub(crate) gre_key: u32,
-    /// Newest further session, or `RecordId::NONE`.
+    /// Newest further session, or `RecordId::NONE`. With another destination it is the address that
+    /// the home asks, see `destination.rs`.
     pub(crate) sessions_head: RecordId,
     /// Further sessions.
     pub(crate) sessions: u32,
@@ -149,7 +150,8 @@ pub(crate) struct Mapping {
     pub(crate) subscriber: u32,
     pub(crate) created: Tick,
     pub(crate) flags: u16,
-    /// Sessions, the first one included, that a remote has opened.
+    /// Sessions, the first one included, that a remote has opened. With another destination it is
+    /// the port that the home asks.
     pub(crate) sessions_inbound: u16,
 }
 

@@ -3,7 +3,8 @@
 //!
 //! One u16 per session. The TCP bits are in `tcp_state.rs`; UDP and ICMP only know which sides have
 //! spoken. One more bit, SETTLED, follows from the others: it spares the fast path the look at
-//! them. The class of the session (`class_timeouts.rs`) stands in two more bits.
+//! them. The class of the session (`class_timeouts.rs`) stands in two more bits, and one says that a
+//! rule has given the flow another destination (`destination.rs`).
 
 use weir_rules::FlowClass;
 use zerocopy::{Immutable, IntoBytes};
@@ -36,7 +37,7 @@ impl Eq for SessionState {}
 impl SessionState {
     pub(crate) const NONE: Self = Self(0);
     /// The bits that are kept in copies.
-    pub(crate) const KNOWN: u16 = 0x0fff | Self::CLASS;
+    pub(crate) const KNOWN: u16 = 0x0fff | Self::CLASS | Self::REDIRECTED;
     /// The inside has sent on this session.
     pub(crate) const SEEN_INSIDE: u16 = 1 << 9;
     /// The remote has sent on this session.
@@ -47,14 +48,17 @@ impl SessionState {
     const CLASS_SHIFT: u32 = 13;
     const CLASS: u16 = 0b11 << Self::CLASS_SHIFT;
     /// A packet of either side changes nothing, unless it is a TCP segment with SYN, FIN or RST, or
-    /// without ACK, and it has no class: UDP of which both sides have spoken, and TCP that is
-    /// established. Set at the first packet after which that is so; a copy of another worker's
-    /// session has it only then, too, whatever the other worker sent.
+    /// without ACK, and it is not [`SPECIAL`](Self::SPECIAL): UDP of which both sides have spoken,
+    /// and TCP that is established. Set at the first packet after which that is so; a copy of
+    /// another worker's session has it only then, too, whatever the other worker sent.
     pub(crate) const SETTLED: u16 = 1 << 12;
-    /// No record has it.
-    pub(crate) const UNUSED: u16 = 1 << 15;
+    /// A rule has given the flow another destination, see `destination.rs`. No record has it and
+    /// SETTLED.
+    pub(crate) const REDIRECTED: u16 = 1 << 15;
+    /// The bits of sessions that are never settled.
+    const SPECIAL: u16 = Self::CLASS | Self::REDIRECTED;
     /// The bits that no packet changes: kept when a connection is opened again.
-    pub(crate) const LASTING: u16 = Self::OPENED_BY_REMOTE | Self::CLASS;
+    pub(crate) const LASTING: u16 = Self::OPENED_BY_REMOTE | Self::SPECIAL;
 
     /// Returns a state that came from another worker, without the bits that mean nothing here.
     pub(crate) const fn known(bits: u16) -> Self {
@@ -74,12 +78,12 @@ impl SessionState {
     }
 
     /// Returns these bits, and SETTLED if of those in `mask` exactly those in `settled` are set,
-    /// and there is no class.
+    /// and none in [`SPECIAL`](Self::SPECIAL).
     #[inline]
     const fn settle(bits: u16, mask: u16, settled: u16) -> Self {
         Self(
             bits & Self::KNOWN
-                | if bits & (mask | Self::CLASS) == settled { Self::SETTLED } else { 0 },
+                | if bits & (mask | Self::SPECIAL) == settled { Self::SETTLED } else { 0 },
         )
     }
 
@@ -113,6 +117,11 @@ impl SessionState {
             Some(class) => class,
             None => panic!("two bits name a class"),
         }
+    }
+
+    /// Returns the state with the bit of a flow that has another destination.
+    pub(crate) const fn redirected(self) -> Self {
+        Self(self.0 & !Self::SETTLED | Self::REDIRECTED)
     }
 
     /// Returns the state of a session that this packet opens.

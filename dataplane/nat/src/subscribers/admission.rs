@@ -265,8 +265,8 @@ impl Nat {
             return;
         }
         let protocol = mapping.protocol;
-        let (mut is_answered, mut next) =
-            (mapping.first.state.is_answered(protocol), mapping.sessions_head);
+        let mut is_answered = mapping.first.state.is_answered(protocol);
+        let mut next = if mapping.sessions > 0 { mapping.sessions_head } else { RecordId::NONE };
         while next != RecordId::NONE && !is_answered {
             let session = self.sessions.get(next);
             is_answered = session.remote.state.is_answered(protocol);
