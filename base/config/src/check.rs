@@ -1,11 +1,13 @@
 //! Checks of values that need more than one key.
 
+mod address_plan;
 mod addresses;
 mod balance;
 mod commit;
 mod cores;
 mod devices;
 pub(crate) mod fleet;
+mod flow_policy;
 mod flows;
 mod interfaces;
 mod limits;
@@ -21,12 +23,15 @@ mod reserve_lanes;
 mod routes;
 mod shard_ids;
 mod shards;
+mod source_pools;
 mod timeouts;
 pub(crate) mod together;
 
+pub(crate) use address_plan::AddressSet;
 pub(crate) use pools::{addresses, homes, quota_blocks};
 pub(crate) use reserve_lanes::{LANES, blocks_of_primary};
 
+use address_plan::AddressPlan;
 use ipnet::Ipv4Net;
 
 use crate::cluster_types::{ClusterFile, MemberFile};
@@ -42,6 +47,7 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     machine(&config.node, &config.workers, &config.shards, findings);
     shards::single(config, findings);
     overlaps::single(config, findings);
+    policy::check(&config.policy, &AddressPlan::single(config, findings), findings);
     if config.nat.enabled {
         let quota_fits = quota::check(&config.nat, findings);
         quota::check_groups(&config.policy.groups, &config.nat, findings);
@@ -53,7 +59,6 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     paths::check(&config.node, None, findings);
     mtu::check(&config.access, &config.nat, &config.workers, 0, findings);
     timeouts::check(&config.timeouts, findings);
-    policy::check(&config.policy, &config.access, findings);
     let nets = config.shards.iter().flat_map(|shard| &shard.public);
     public_settings(&config.public, &config.access, &config.nat, nets, findings);
 }
@@ -71,6 +76,7 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     let are_cut = pool_cut::check(file, findings);
     shard_ids::check(file, are_cut, findings);
     routes::check(file, are_cut, findings);
+    policy::check(&file.policy, &AddressPlan::cluster(file, are_cut, findings), findings);
     if file.nat.enabled {
         let quota_fits = quota::check(&file.nat, findings);
         quota::check_groups(&file.policy.groups, &file.nat, findings);
@@ -80,7 +86,6 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     limits::check(&file.limits, &file.nat, findings);
     limits::check_groups(&file.policy.groups, &file.nat, findings);
     timeouts::check(&file.timeouts, findings);
-    policy::check(&file.policy, &file.access, findings);
     let of_shards = file.shards.iter().flat_map(|shard| &shard.public);
     let nets = of_shards.chain(file.pools.iter().flat_map(|pool| &pool.public));
     public_settings(&file.public, &file.access, &file.nat, nets, findings);

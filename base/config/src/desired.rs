@@ -155,7 +155,8 @@ impl Desired {
 
     /// Returns how the homes of a shard share its public addresses. `None` without translation.
     pub fn port_share(&self, shard: &ClusterShard) -> Option<PortShare> {
-        PortShare::of(&self.nat, self.cluster.replicas, homes_of(shard), addresses(&shard.public))
+        let (replicas, pools) = (self.cluster.replicas, &self.policy.source_pools);
+        PortShare::of(&self.nat, replicas, homes_of(shard), &shard.public, pools)
     }
 
     /// Returns the configuration of `member` as if it were a single node with some of the shards:

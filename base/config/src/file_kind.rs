@@ -5,8 +5,8 @@
 //!   node of a cluster  [node] [[worker]] [cluster]
 //!   cluster file                         [cluster]  service [[shard]] [[pool]]
 //!
-//!   service: [access] [nat] [timeouts] [fragments] [limits] [[set]] [[group]] [[rule]]
-//!            [public]
+//!   service: [access] [nat] [timeouts] [fragments] [limits] [[set]] [[group]] [[class]]
+//!            [[source_pool]] [[rule]] [public]
 //! ```
 //!
 //! Each fact has one place: facts about one machine in its node's file, facts about all machines in

@@ -55,7 +55,8 @@ pub use node_difference::node_difference;
 pub use policy_lines::PolicyLines;
 pub use policy_types::{
     ActionSetting, FlowClassSettings, GROUPS_MAX, GroupLimitSettings, GroupSettings, OriginSetting,
-    PolicySettings, PortSpan, ProtocolSetting, RuleAddress, RuleSettings, SetSettings, SetSource,
+    PolicySettings, PortSpan, ProtocolSetting, RedirectSetting, RuleAddress, RuleSettings,
+    SOURCE_POOLS_MAX, SetSettings, SetSource, SourcePoolSettings,
 };
 pub use port_share::PortShare;
 pub use public_types::{PublicSettings, StaticProtocol, StaticSettings};

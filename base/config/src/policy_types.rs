@@ -1,9 +1,11 @@
 //! The operator's rules about new flows, as the file has them: sets of prefixes, groups of homes,
-//! classes of flows, rules in their order.
+//! classes of flows, pools of public addresses, rules in their order.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Serialize, Serializer};
@@ -14,7 +16,11 @@ pub const GROUPS_MAX: usize = 15;
 /// Greatest number of a class. A flow's class has 2 bits, and 0 is none.
 pub(crate) const CLASS_ID_MAX: u8 = 3;
 
-/// `[[set]]`, `[[group]]`, `[[class]]` and `[[rule]]`. Unless a file has some, all are empty.
+/// Most source pools. Addresses that are in none have the number 0, and a pool's number has 4 bits.
+pub const SOURCE_POOLS_MAX: usize = 15;
+
+/// `[[set]]`, `[[group]]`, `[[class]]`, `[[source_pool]]` and `[[rule]]`. Unless a file has some,
+/// all are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicySettings {
     /// By name. Names of sets differ from each other, as those of groups and of rules do.
@@ -23,6 +29,8 @@ pub struct PolicySettings {
     pub groups: Vec<GroupSettings>,
     /// By number; names differ from each other.
     pub classes: Vec<FlowClassSettings>,
+    /// By name, at most [`SOURCE_POOLS_MAX`]; no two overlap.
+    pub source_pools: Vec<SourcePoolSettings>,
     /// In the order of the file: the first that fits a flow decides on it.
     pub rules: Vec<RuleSettings>,
 }
@@ -30,8 +38,18 @@ pub struct PolicySettings {
 impl PolicySettings {
     /// Whether the file has nothing of it.
     pub fn is_empty(&self) -> bool {
-        let Self { sets, groups, classes, rules } = self;
-        sets.is_empty() && groups.is_empty() && classes.is_empty() && rules.is_empty()
+        let Self { sets, groups, classes, source_pools, rules } = self;
+        sets.is_empty()
+            && groups.is_empty()
+            && classes.is_empty()
+            && source_pools.is_empty()
+            && rules.is_empty()
+    }
+
+    /// Whether it has what versions without source pools and redirects would misread.
+    pub(crate) fn has_pools_or_redirects(&self) -> bool {
+        let redirects = |rule: &RuleSettings| rule.action == ActionSetting::Redirect;
+        !self.source_pools.is_empty() || self.rules.iter().any(redirects)
     }
 
     /// Puts in one order what has none, so that equal policies are equal values.
@@ -39,12 +57,14 @@ impl PolicySettings {
         self.sets.sort_by(|one, other| one.name.cmp(&other.name));
         self.groups.sort_by(|one, other| one.name.cmp(&other.name));
         self.classes.sort_by_key(|class| class.id);
+        self.source_pools.sort_by(|one, other| one.name.cmp(&other.name));
         for set in &mut self.sets {
             if let SetSource::Prefixes(prefixes) = &mut set.source {
                 sort(prefixes);
             }
         }
         self.groups.iter_mut().for_each(|group| sort(&mut group.subscribers));
+        self.source_pools.iter_mut().for_each(|pool| sort(&mut pool.public));
         for rule in &mut self.rules {
             sort(&mut rule.groups);
             sort(&mut rule.subscribers);
@@ -132,6 +152,14 @@ pub struct FlowClassSettings {
     pub timeouts: BTreeMap<&'static str, u32>,
 }
 
+/// `[[source_pool]]`: public addresses of the flows of the rules that name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SourcePoolSettings {
+    pub name: String,
+    /// In order of addresses.
+    pub public: Vec<Ipv4Net>,
+}
+
 /// `[[rule]]`. Empty lists fit everything; written are only the keys that the file has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleSettings {
@@ -152,9 +180,15 @@ pub struct RuleSettings {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remote_port: Vec<PortSpan>,
     pub action: ActionSetting,
-    /// Name of the class of the flows that it accepts.
+    /// Destination of the packets; `Some` exactly with [`ActionSetting::Redirect`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<RedirectSetting>,
+    /// Name of the class of the flows that it lets begin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
+    /// Name of the source pool of the flows that it lets begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_pool: Option<String>,
     /// Whether the log names the flows on which it decides.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub log: bool,
@@ -196,6 +230,59 @@ pub enum ActionSetting {
     Reject,
     /// Packets pass as they are.
     Bypass,
+    /// Flows begin, and their packets go to [`RuleSettings::to`].
+    Redirect,
+}
+
+impl ActionSetting {
+    /// Whether flows begin.
+    pub(crate) fn begins_flows(self) -> bool {
+        matches!(self, Self::Accept | Self::Redirect)
+    }
+}
+
+/// `to` of a rule: where packets go in place of their own destination. In text `192.0.2.53:53`, or
+/// `192.0.2.53` if the port stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedirectSetting {
+    pub address: Ipv4Addr,
+    /// Not 0.
+    pub port: Option<u16>,
+}
+
+impl fmt::Display for RedirectSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.address),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
+impl Serialize for RedirectSetting {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for RedirectSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (address, port) = match text.split_once(':') {
+            Some((address, port)) => (address, Some(port)),
+            None => (text, None),
+        };
+        let address = address.parse().map_err(|_| format!("{address:?} is no IPv4 address"))?;
+        let number = |port: &str| port.parse::<u16>().ok().filter(|_| !port.starts_with('+'));
+        let port = match port.map(|port| (number(port), port)) {
+            None => None,
+            Some((None, port)) => return Err(format!("{port:?} is not a port")),
+            Some((Some(0), _)) => return Err("there is no port 0".to_owned()),
+            Some((port, _)) => port,
+        };
+        Ok(Self { address, port })
+    }
 }
 
 /// An element of `subscribers` or `remote`. In text a prefix, or `@` and the name of a set.

@@ -29,8 +29,8 @@ impl PoolSettings {
         }
     }
 
-    /// Returns the shards of the pool. Its lists must fit together, and its numbers must not
-    /// overflow.
+    /// Returns the shards of the pool. Its lists must fit together. Numbers that overflow begin
+    /// again at 0; the checks refuse them.
     pub(crate) fn shards(&self) -> impl Iterator<Item = ClusterShard> + '_ {
         let mut endpoints = addresses(&self.endpoints);
         let mut steer = addresses(&self.steer);
@@ -39,7 +39,7 @@ impl PoolSettings {
         (0..self.shard_count()).map(move |number| {
             let homes: Vec<Ipv4Net> = subscribers.next().into_iter().collect();
             ClusterShard {
-                id: self.first_id + number as u32,
+                id: self.first_id.wrapping_add(number as u32),
                 endpoint: endpoints.next(),
                 steer: steer.next(),
                 public: public.next().map_or_else(|| homes.clone(), |net| vec![net]),

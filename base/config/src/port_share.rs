@@ -2,15 +2,18 @@
 
 use std::fmt;
 
-use crate::check::{addresses, blocks_of_primary, homes, quota_blocks};
+use crate::check::{AddressSet, addresses, blocks_of_primary, homes, quota_blocks};
+use crate::policy_types::SourcePoolSettings;
 use crate::types::{Config, NatSettings, ShardSettings};
+
+use ipnet::Ipv4Net;
 
 /// The share of one home in the public addresses of its shard. Displays as a line for an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortShare {
     /// Number of homes served at once.
     pub homes: u64,
-    /// Number of public addresses.
+    /// Number of public addresses that are in no source pool.
     pub addresses: u64,
     /// Ports per block.
     pub port_block: u16,
@@ -23,10 +26,17 @@ pub struct PortShare {
 }
 
 impl PortShare {
-    pub(crate) fn of(nat: &NatSettings, replicas: u8, homes: u64, addresses: u64) -> Option<Self> {
+    pub(crate) fn of(
+        nat: &NatSettings,
+        replicas: u8,
+        homes: u64,
+        public: &[Ipv4Net],
+        source_pools: &[SourcePoolSettings],
+    ) -> Option<Self> {
+        let pooled = AddressSet::pooled(source_pools).count_of(public);
         nat.enabled.then(|| Self {
             homes,
-            addresses,
+            addresses: addresses(public).saturating_sub(pooled),
             port_block: nat.port_block,
             blocks_of_address: blocks_of_primary(nat.port_block, replicas).into(),
             quota_blocks: quota_blocks(nat),
@@ -75,6 +85,6 @@ impl Config {
     /// Returns how the homes of a shard share its public addresses. `None` without translation.
     pub fn port_share(&self, shard: &ShardSettings) -> Option<PortShare> {
         let homes = homes(shard.subscribers_max, &shard.subscribers);
-        PortShare::of(&self.nat, 0, homes, addresses(&shard.public))
+        PortShare::of(&self.nat, 0, homes, &shard.public, &self.policy.source_pools)
     }
 }

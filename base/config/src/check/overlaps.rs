@@ -7,7 +7,7 @@ use ipnet::Ipv4Net;
 use crate::check::interfaces;
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
-use crate::policy_types::GroupSettings;
+use crate::policy_types::{GroupSettings, SourcePoolSettings};
 use crate::read::address::overlap;
 use crate::types::{AccessSetting, Config};
 
@@ -86,6 +86,18 @@ pub(crate) fn groups(groups: &[GroupSettings], findings: &mut Findings<'_>) {
         }
     }
     refuse_shared(&homes, "a home is in one group at most", findings);
+}
+
+/// Reports source pools that have addresses in common.
+pub(crate) fn source_pools(pools: &[SourcePoolSettings], findings: &mut Findings<'_>) {
+    let mut claims = Vec::new();
+    for (index, pool) in pools.iter().enumerate() {
+        let key = format!("source_pool[{index}].public");
+        if findings.is_whole(&key) {
+            claims.extend(named(&key, &pool.public, index, findings));
+        }
+    }
+    refuse_shared(&claims, "a public address is in one source pool at most", findings);
 }
 
 /// Returns the public prefixes and their key: without translation the homes' own, if no others are

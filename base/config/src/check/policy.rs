@@ -1,10 +1,13 @@
-//! Sets, groups, classes and rules: names, references, ports, and groups that overlap.
+//! Sets, groups, classes and rules: names, references, ports, and groups that overlap. What rules
+//! give their flows has a file of its own.
 
 use std::collections::BTreeSet;
 
 use ipnet::Ipv4Net;
 
-use crate::check::{overlaps, refuse_repeats, timeouts};
+use crate::check::address_plan::AddressPlan;
+use crate::check::flow_policy::{self, PolicyNames};
+use crate::check::{overlaps, refuse_repeats, source_pools, timeouts};
 use crate::findings::Findings;
 use crate::policy_types::{
     ActionSetting, FlowClassSettings, GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress,
@@ -13,10 +16,12 @@ use crate::policy_types::{
 use crate::read::address::overlap;
 use crate::types::{Access, AccessSetting};
 
-pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Findings<'_>) {
+pub(crate) fn check(policy: &PolicySettings, plan: &AddressPlan<'_>, findings: &mut Findings<'_>) {
+    let access = plan.access;
     repeats("set", policy.sets.iter().map(|set| &set.name), findings);
     repeats("group", policy.groups.iter().map(|group| &group.name), findings);
     repeats("class", policy.classes.iter().map(|class| &class.name), findings);
+    repeats("source_pool", policy.source_pools.iter().map(|pool| &pool.name), findings);
     repeats("rule", policy.rules.iter().map(|rule| &rule.name), findings);
     if policy.groups.len() > GROUPS_MAX {
         let message = format!("{} groups, at most {GROUPS_MAX} fit", policy.groups.len());
@@ -26,7 +31,11 @@ pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Fin
     overlaps::groups(&policy.groups, findings);
     let sets = names("set", policy.sets.iter().map(|set| &set.name), findings);
     let groups = names("group", policy.groups.iter().map(|group| &group.name), findings);
-    let classes = names("class", policy.classes.iter().map(|class| &class.name), findings);
+    let pools = policy.source_pools.iter().map(|pool| &pool.name);
+    let given = PolicyNames {
+        classes: names("class", policy.classes.iter().map(|class| &class.name), findings),
+        source_pools: names("source_pool", pools, findings),
+    };
     for (index, rule) in policy.rules.iter().enumerate() {
         let path = |name: &str| format!("rule[{index}].{name}");
         if let Some(groups) = &groups {
@@ -36,17 +45,8 @@ pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Fin
             check_sets(&rule.subscribers, &path("subscribers"), sets, findings);
             check_sets(&rule.remote, &path("remote"), sets, findings);
         }
-        if let Some(classes) = &classes {
-            check_class(rule, &path("class"), classes, findings);
-        }
-        if rule.class.is_some()
-            && rule.action != ActionSetting::Accept
-            && findings.is_good(&path("action"))
-        {
-            let message = "beside an action that lets no flow begin";
-            findings.error(&path("class"), message, "remove it, or write action = \"accept\"");
-        }
-        let lets_pass = matches!(rule.action, ActionSetting::Accept | ActionSetting::Bypass);
+        flow_policy::check(rule, &format!("rule[{index}]"), &given, plan, findings);
+        let lets_pass = rule.action.begins_flows() || rule.action == ActionSetting::Bypass;
         if rule.rematch && lets_pass && findings.is_good(&path("action")) {
             let message = "beside an action that ends no flow";
             findings.error(&path("rematch"), message, "remove it, or write \"drop\" or \"reject\"");
@@ -62,6 +62,7 @@ pub(crate) fn check(policy: &PolicySettings, access: &Access, findings: &mut Fin
         warn_of_strangers(nets, &path("subscribers"), access, findings);
     }
     check_classes(&policy.classes, findings);
+    source_pools::check(policy, plan, findings);
     for (index, group) in policy.groups.iter().enumerate() {
         let nets = group.subscribers.iter().map(|net| Some(*net));
         warn_of_strangers(nets, &format!("group[{index}].subscribers"), access, findings);
@@ -122,18 +123,6 @@ fn check_bypass(rule: &RuleSettings, key: &str, access: &Access, findings: &mut 
     }
 }
 
-fn check_class(
-    rule: &RuleSettings,
-    key: &str,
-    classes: &BTreeSet<&str>,
-    findings: &mut Findings<'_>,
-) {
-    if let Some(name) = rule.class.as_deref().filter(|name| !classes.contains(name)) {
-        let message = format!("there is no class {name}");
-        findings.error(key, message, known("write a [[class]]", classes));
-    }
-}
-
 fn check_classes(classes: &[FlowClassSettings], findings: &mut Findings<'_>) {
     let path = |index: usize, name: &str| format!("class[{index}].{name}");
     let ids = classes.iter().enumerate().map(|(index, class)| (path(index, "id"), class.id));
@@ -168,7 +157,7 @@ fn check_sets(
 }
 
 /// Returns the fix for an unknown name.
-fn known(fix: &str, names: &BTreeSet<&str>) -> String {
+pub(crate) fn known(fix: &str, names: &BTreeSet<&str>) -> String {
     const SHOWN: usize = 5;
     match names.is_empty() {
         true => fix.to_owned(),
@@ -179,9 +168,13 @@ fn known(fix: &str, names: &BTreeSet<&str>) -> String {
     }
 }
 
+/// Whether all flows that the rule fits have ports.
+pub(crate) fn has_ports(rule: &RuleSettings) -> bool {
+    !rule.protocol.is_empty() && !rule.protocol.contains(&ProtocolSetting::Icmp)
+}
+
 fn check_ports(rule: &RuleSettings, key: &str, protocol: &str, findings: &mut Findings<'_>) {
-    let have_ports = !rule.protocol.is_empty() && !rule.protocol.contains(&ProtocolSetting::Icmp);
-    if findings.is_given(key) && !have_ports && findings.is_whole(protocol) {
+    if findings.is_given(key) && !has_ports(rule) && findings.is_whole(protocol) {
         let message = match rule.protocol.is_empty() {
             true => "without a protocol: ICMP has no ports",
             false => "beside protocol = \"icmp\", which has no ports",

@@ -1,7 +1,8 @@
-//! The public addresses of a shard suffice for its homes.
+//! The public addresses of a shard suffice for its homes: those that are in no source pool.
 
 use ipnet::Ipv4Net;
 
+use crate::check::AddressSet;
 use crate::check::reserve_lanes::{self, blocks_of_primary};
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
@@ -15,10 +16,12 @@ const HOMES_MAX: u64 = 1 << 22;
 const QUOTA_BLOCKS_MAX: u64 = 1 << 28;
 
 pub(crate) fn single(config: &Config, quota_fits: bool, findings: &mut Findings<'_>) {
+    let pooled = AddressSet::pooled(&config.policy.source_pools);
     for (index, shard) in config.shards.iter().enumerate() {
         let path = format!("shard[{index}]");
         let homes = homes(shard.subscribers_max, &shard.subscribers);
-        check_shard(&config.nat, 0, &path, (homes, &shard.public), quota_fits, findings);
+        let public = (&shard.public[..], &pooled);
+        check_shard(&config.nat, 0, &path, (homes, public), quota_fits, findings);
     }
     if quota_fits && (0..config.shards.len()).all(|index| is_pool_good(index, findings)) {
         workers(config, findings);
@@ -28,22 +31,30 @@ pub(crate) fn single(config: &Config, quota_fits: bool, findings: &mut Findings<
 /// Checks a cluster, where a part of the ports is in reserve. It is not known which worker has
 /// which shards.
 pub(crate) fn cluster(file: &ClusterFile, quota_fits: bool, findings: &mut Findings<'_>) {
+    let pooled = AddressSet::pooled(&file.policy.source_pools);
     let replicas = if findings.is_good("cluster.replicas") { file.cluster.replicas } else { 0 };
     for (index, shard) in file.shards.iter().enumerate() {
         let path = format!("shard[{index}]");
         let homes = homes(shard.subscribers_max, &shard.subscribers);
-        check_shard(&file.nat, replicas, &path, (homes, &shard.public), quota_fits, findings);
+        let public = (&shard.public[..], &pooled);
+        check_shard(&file.nat, replicas, &path, (homes, public), quota_fits, findings);
     }
     for (index, pool) in file.pools.iter().enumerate() {
         let path = format!("pool[{index}]");
         let are_good = ["public", "per_shard", "subscribers_per_shard", "subscribers_max"]
             .iter()
             .all(|name| findings.is_whole(&format!("{path}.{name}")));
-        let Some(shard) = pool.shards().next().filter(|_| are_good && quota_fits) else { continue };
-        let (homes, addresses) =
-            (homes(shard.subscribers_max, &shard.subscribers), addresses(&shard.public));
+        if !are_good || !quota_fits {
+            continue;
+        }
+        let Some(shard) = pool.shards().max_by_key(|shard| pooled.count_of(&shard.public)) else {
+            continue;
+        };
+        let homes = homes(shard.subscribers_max, &shard.subscribers);
+        let in_pools = pooled.count_of(&shard.public);
+        let addresses = addresses(&shard.public).saturating_sub(in_pools);
         let more = |needed: u64| {
-            let bits = needed.next_power_of_two().ilog2();
+            let bits = (needed + in_pools).next_power_of_two().ilog2();
             format!("write per_shard = {}", 32 - bits.min(16))
         };
         let key = format!("{path}.per_shard");
@@ -57,7 +68,7 @@ fn check_shard(
     nat: &NatSettings,
     replicas: u8,
     path: &str,
-    (homes, public): (u64, &[Ipv4Net]),
+    (homes, (public, pooled)): (u64, (&[Ipv4Net], &AddressSet)),
     quota_fits: bool,
     findings: &mut Findings<'_>,
 ) {
@@ -65,12 +76,14 @@ fn check_shard(
     if !findings.is_whole(&key) || public.is_empty() {
         return;
     }
-    let addresses = addresses(public);
-    if addresses > ADDRESSES_MAX {
-        let message = format!("{addresses} addresses in one shard");
+    let count = addresses(public);
+    if count > ADDRESSES_MAX {
+        let message = format!("{count} addresses in one shard");
         findings.error(&key, message, format!("a worker serves at most {ADDRESSES_MAX}"));
     } else if findings.is_good(&format!("{path}.subscribers_max")) && quota_fits {
-        let more = |needed: u64| format!("add addresses ({needed} are enough)");
+        let in_pools = pooled.count_of(public);
+        let addresses = count.saturating_sub(in_pools);
+        let more = |needed: u64| format!("add addresses ({} are enough)", needed + in_pools);
         reserve_lanes::check(nat, replicas, &key, (homes, addresses), more, findings);
         check_blocks(nat, replicas, &key, (homes, addresses), more, findings);
     }

@@ -9,6 +9,7 @@ use crate::check::{interfaces, mtu};
 use crate::cluster_types::MemberFile;
 use crate::desired::Desired;
 use crate::findings::Findings;
+use crate::policy_types::RedirectSetting;
 use crate::read::address::overlap;
 
 /// Checks a node's file; `others` are the files of other nodes, with their names.
@@ -90,6 +91,10 @@ fn holder(address: Ipv4Addr, desired: &Desired, others: &[(String, MemberFile)])
         if let Some((key, _)) = own_addresses(other).into_iter().find(|(_, own)| *own == address) {
             return Some(format!("in {file} ({key})"));
         }
+    }
+    let redirects = |to: &Option<RedirectSetting>| to.is_some_and(|to| to.address == address);
+    if let Some(rule) = desired.policy.rules.iter().find(|rule| redirects(&rule.to)) {
+        return Some(format!("where rule {} redirects packets to", rule.name));
     }
     let is_held = |held: Option<Ipv4Addr>| held == Some(address);
     let shard =

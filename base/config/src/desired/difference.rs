@@ -93,9 +93,8 @@ impl fmt::Display for SettingChange {
     }
 }
 
-/// Returns the differences in `new`: keys in the order of the file, then shards by
-/// number, then sets, groups and rules. Empty
-/// exactly if both are equal.
+/// Returns the differences in `new`: keys in the order of the file, then shards by number, then
+/// sets, groups, rules, classes and source pools. Empty exactly if both are equal.
 pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
     let mut changes = Vec::new();
     keys(old, new, &mut changes);

@@ -4,7 +4,7 @@
 //! {"format":1,
 //!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473, ...},
 //!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...}, "limits":{...},
-//!  "set":[...], "group":[...], "class":[...], "rule":[...], "public":{...},
+//!  "set":[...], "group":[...], "class":[...], "source_pool":[...], "rule":[...], "public":{...},
 //!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],
 //!            "subscribers_max":256}, ...]}
 //! ```
@@ -13,7 +13,8 @@
 //! its ranges, defaults and checks: a value that was written by hand is refused like a file.
 //! Lists of sets and static mappings that are long are compressed (`long_list.rs`).
 //! Unknown keys are skipped and missing keys have their default, so that versions can read each
-//! other. A change that older versions would misread raises [`FORMAT`].
+//! other. What older versions would misread has a higher `format`: 2 if there are source pools or
+//! redirects, which versions that read up to 1 would take for pools of all homes and for accept.
 
 use std::fmt::Write;
 
@@ -25,12 +26,16 @@ use crate::cluster_types::{ClusterSettings, ClusterShard};
 use crate::desired::{Desired, long_list};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
-use crate::policy_types::{FlowClassSettings, GroupSettings, PolicySettings, RuleSettings};
+use crate::policy_types::{
+    FlowClassSettings, GroupSettings, PolicySettings, RuleSettings, SourcePoolSettings,
+};
 use crate::types::{Access, Fragments, LimitSettings, NatSettings, TimeoutSettings};
 use crate::{check, read};
 
-/// The format number that is written, and the highest that is read.
-const FORMAT: u64 = 1;
+/// The format number of a state without source pools and redirects.
+const FORMAT_PLAIN: u64 = 1;
+/// The format number of any other state, and the highest that is read.
+const FORMAT: u64 = 2;
 /// Most bytes of the JSON. A request to etcd may have 1.5 MiB, including its other parts.
 pub(crate) const BYTES_MAX: usize = 1_400_000;
 /// Most mistakes that an error names.
@@ -59,14 +64,16 @@ pub(crate) struct Stored {
     timeouts: TimeoutSettings,
     fragments: Fragments,
     limits: LimitSettings,
-    /// Sets, groups, classes and rules are written only if there are some: earlier versions do not
-    /// know them.
+    /// Sets, groups, classes, source pools and rules are written only if there are some: earlier
+    /// versions do not know them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     set: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     group: Vec<GroupSettings>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     class: Vec<FlowClassSettings>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    source_pool: Vec<SourcePoolSettings>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rule: Vec<RuleSettings>,
     /// [`PublicSettings`](crate::PublicSettings), if there are any.
@@ -79,9 +86,10 @@ impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
         let Desired { cluster, access, nat, timeouts, fragments, limits, policy, public, shards } =
             desired;
-        let PolicySettings { sets, groups, classes, rules } = policy;
+        let format = if policy.has_pools_or_redirects() { FORMAT } else { FORMAT_PLAIN };
+        let PolicySettings { sets, groups, classes, source_pools, rules } = policy;
         Self {
-            format: FORMAT,
+            format,
             cluster,
             access,
             nat,
@@ -91,6 +99,7 @@ impl From<Desired> for Stored {
             set: sets.iter().map(|set| with_short_list(set, PREFIXES)).collect(),
             group: groups,
             class: classes,
+            source_pool: source_pools,
             rule: rules,
             public: (!public.is_empty()).then(|| with_short_list(&public, STATIC)),
             shard: shards,

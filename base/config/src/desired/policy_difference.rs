@@ -1,21 +1,24 @@
-//! The changes of sets, groups, classes and rules. None of them meets a live flow, as rules are
-//! asked when a flow begins, unless a rule has `rematch`; but for those of a class, whose flows get
-//! what it says now.
+//! The changes of sets, groups, classes, source pools and rules. None of them meets a live flow, as
+//! rules are asked when a flow begins, unless a rule has `rematch`; but for those of a class, whose
+//! flows get what it says now.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 
+use ipnet::Ipv4Net;
 use serde_json::Value;
 
 use crate::desired::difference::{Effect, SettingChange, object, words};
-use crate::policy_types::{FlowClassSettings, PolicySettings, RuleSettings, SetSource};
+use crate::policy_types::{
+    FlowClassSettings, PolicySettings, RuleSettings, SetSource, SourcePoolSettings,
+};
 
 /// Most elements that the change of a list names.
 const NAMED_MAX: usize = 3;
 
-/// Returns the changes of sets, groups, rules, limits and classes in `new`, in this order. Empty
-/// exactly if both are equal. What a set's file has is compared if the sets have their entries
-/// ([`PolicySettings::with_entries`]).
+/// Returns the changes of sets, groups, rules, limits, classes and source pools in `new`, in this
+/// order. Empty exactly if both are equal. What a set's file has is compared if the sets have their
+/// entries ([`PolicySettings::with_entries`]).
 pub fn policy_difference(old: &PolicySettings, new: &PolicySettings) -> Vec<SettingChange> {
     policy_changes(old, new, u64::MAX)
 }
@@ -37,6 +40,7 @@ pub(crate) fn policy_changes(
     }
     changes.extend(limits(old, new, quota_max));
     classes(&old.classes, &new.classes, &mut changes);
+    source_pools(&old.source_pools, &new.source_pools, &mut changes);
     changes
 }
 
@@ -120,8 +124,7 @@ fn groups(
             continue;
         };
         if before.subscribers != group.subscribers {
-            let of = |nets: &[ipnet::Ipv4Net]| nets.iter().map(ToString::to_string).collect();
-            let what = list_change(&of(&before.subscribers), &of(&group.subscribers));
+            let what = prefix_change(&before.subscribers, &group.subscribers);
             changes.push(change("group", &group.name, what));
         }
     }
@@ -185,6 +188,40 @@ fn classes(old: &[FlowClassSettings], new: &[FlowClassSettings], changes: &mut V
             note(&class.name, format!("timeouts.{name} {old} -> {new}"), effect);
         }
     }
+}
+
+/// The number of a source pool follows its name, so a pool has no change of its own beside those of
+/// its prefixes.
+fn source_pools(
+    old: &[SourcePoolSettings],
+    new: &[SourcePoolSettings],
+    changes: &mut Vec<SettingChange>,
+) {
+    for pool in old.iter().filter(|it| new.iter().all(|new| new.name != it.name)) {
+        changes.push(change("source_pool", &pool.name, "removed".to_owned()));
+    }
+    for pool in new {
+        let what = match old.iter().find(|it| it.name == pool.name) {
+            None => format!("added with {}", examples_or_count(&pool.public)),
+            Some(before) if before.public != pool.public => {
+                prefix_change(&before.public, &pool.public)
+            }
+            Some(_) => continue,
+        };
+        changes.push(change("source_pool", &pool.name, what));
+    }
+}
+
+fn examples_or_count(nets: &[Ipv4Net]) -> String {
+    match nets.len() {
+        0..=NAMED_MAX => nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        count => format!("{count} prefixes"),
+    }
+}
+
+fn prefix_change(old: &[Ipv4Net], new: &[Ipv4Net]) -> String {
+    let of = |nets: &[Ipv4Net]| nets.iter().map(ToString::to_string).collect();
+    list_change(&of(old), &of(new))
 }
 
 fn list_change(old: &BTreeSet<String>, new: &BTreeSet<String>) -> String {
@@ -258,7 +295,7 @@ fn value(name: &str, value: Option<&Value>) -> String {
     match (name, value) {
         ("from", None) => "\"home\"".to_owned(),
         ("log" | "rematch", None) => "false".to_owned(),
-        ("class", None) => "none".to_owned(),
+        ("class" | "source_pool" | "to", None) => "none".to_owned(),
         (_, None) => "all".to_owned(),
         (_, Some(Value::Array(list))) if list.len() > NAMED_MAX => {
             format!("a list of {}", list.len())

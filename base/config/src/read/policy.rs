@@ -1,4 +1,4 @@
-//! `[[set]]`, `[[group]]`, `[[class]]` and `[[rule]]`.
+//! `[[set]]`, `[[group]]`, `[[class]]`, `[[source_pool]]` and `[[rule]]`.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,10 @@ use toml::de::DeValue;
 use crate::findings::Findings;
 use crate::policy_types::{
     ActionSetting, FlowClassSettings, GroupLimitSettings, GroupSettings, OriginSetting,
-    PolicySettings, PortSpan, ProtocolSetting, RuleAddress, RuleSettings, SetSettings, SetSource,
+    PolicySettings, PortSpan, ProtocolSetting, RedirectSetting, RuleAddress, RuleSettings,
+    SetSettings, SetSource, SourcePoolSettings,
 };
+use crate::read::address;
 use crate::read::node::is_printable;
 use crate::read::timeouts;
 use crate::section::{KeyedValue, Section, integer};
@@ -21,16 +23,18 @@ pub(crate) fn read(root: &Section<'_>, findings: &mut Findings<'_>) -> PolicySet
     let sets = root.sections("set", "set", findings);
     let groups = root.sections("group", "group", findings);
     let classes = root.sections("class", "class", findings);
+    let source_pools = root.sections("source_pool", "source_pool", findings);
     let rules = root.sections("rule", "rule", findings);
     PolicySettings {
         sets: sets.iter().map(|section| set(section, findings)).collect(),
         groups: groups.iter().map(|section| group(section, findings)).collect(),
         classes: classes.iter().map(|section| class(section, findings)).collect(),
+        source_pools: source_pools.iter().map(|it| source_pool(it, findings)).collect(),
         rules: rules.iter().map(|section| rule(section, findings)).collect(),
     }
 }
 
-/// Whether a text may be the name of a set, a group, a class or a rule.
+/// Whether a text may be the name of a set, a group, a class, a source pool or a rule.
 fn is_policy_name(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
@@ -121,6 +125,13 @@ fn codepoint(value: &DeValue<'_>) -> Option<u8> {
     }
 }
 
+fn source_pool(section: &Section<'_>, findings: &mut Findings<'_>) -> SourcePoolSettings {
+    SourcePoolSettings {
+        name: name(section, findings),
+        public: address::prefixes(section, "public", findings),
+    }
+}
+
 fn rule(section: &Section<'_>, findings: &mut Findings<'_>) -> RuleSettings {
     let word = |value: &DeValue<'_>, what: &str, fix: &str| -> Result<String, ElementError> {
         let name = value.as_str().filter(|text| is_policy_name(text));
@@ -136,21 +147,37 @@ fn rule(section: &Section<'_>, findings: &mut Findings<'_>) -> RuleSettings {
         groups: list(section, "groups", findings, |value| {
             word(value, "not the name of a group", "write the name of a [[group]]")
         }),
-        subscribers: list(section, "subscribers", findings, address),
+        subscribers: list(section, "subscribers", findings, rule_address),
         protocol: list(section, "protocol", findings, protocol),
         inside_port: list(section, "inside_port", findings, ports),
-        remote: list(section, "remote", findings, address),
+        remote: list(section, "remote", findings, rule_address),
         remote_port: list(section, "remote_port", findings, ports),
         action: match section.choice("action", findings) {
             "drop" => ActionSetting::Drop,
             "reject" => ActionSetting::Reject,
             "bypass" => ActionSetting::Bypass,
+            "redirect" => ActionSetting::Redirect,
             _ => ActionSetting::Accept,
         },
+        to: redirect(section, findings),
         class: section.text("class", findings, is_policy_name).map(str::to_owned),
+        source_pool: section.text("source_pool", findings, is_policy_name).map(str::to_owned),
         log: section.boolean("log", findings),
         rematch: section.boolean("rematch", findings),
     }
+}
+
+fn redirect(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<RedirectSetting> {
+    let entry = section.entry("to", findings)?;
+    let text = entry.value.as_str().ok_or_else(|| "not a string".to_owned());
+    let read = text.and_then(str::parse).and_then(|to: RedirectSetting| {
+        match address::special(to.address.into()) {
+            Some(kind) => Err(format!("{} is {kind}", to.address)),
+            None => Ok(to),
+        }
+    });
+    let fix = "write the address of a host, \"192.0.2.53\", or with a port \"192.0.2.53:53\"";
+    read.map_err(|message| findings.error(&entry.path, message, fix)).ok()
 }
 
 /// What is wrong with an element, and the fix.
@@ -201,7 +228,7 @@ fn home(value: &DeValue<'_>) -> Result<Ipv4Net, ElementError> {
     ipv4(value.as_str().ok_or_else(|| refusal("not a string".to_owned()))?).map_err(refusal)
 }
 
-fn address(value: &DeValue<'_>) -> Result<RuleAddress, ElementError> {
+fn rule_address(value: &DeValue<'_>) -> Result<RuleAddress, ElementError> {
     let refusal = |message: String| (message, ADDRESS_FIX.to_owned());
     let text = value.as_str().ok_or_else(|| refusal("not a string".to_owned()))?;
     match text.strip_prefix('@') {

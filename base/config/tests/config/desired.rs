@@ -170,7 +170,9 @@ fn json_of_other_versions_is_read() {
     keys.remove("quarantine_sec").expect("it is written");
     assert_eq!(Desired::from_json(&value.to_string()).expect("a default"), same);
     value["format"] = json!(2);
-    assert!(matches!(Desired::from_json(&value.to_string()), Err(DesiredError::Format(2))));
+    assert_eq!(Desired::from_json(&value.to_string()).expect("of this version"), same);
+    value["format"] = json!(3);
+    assert!(matches!(Desired::from_json(&value.to_string()), Err(DesiredError::Format(3))));
     value["format"] = Value::Null;
     assert!(matches!(Desired::from_json(&value.to_string()), Err(DesiredError::NoFormat)));
     assert!(matches!(Desired::from_json("[1"), Err(DesiredError::Json(_))));
