@@ -12,7 +12,9 @@ use std::net::Ipv4Addr;
 use fastrand::Rng;
 use ipnet::Ipv4Net;
 use weir_config::ProtocolSetting;
-use weir_rules::{FlowClass, FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter};
+use weir_rules::{
+    Destination, FlowClass, FlowOrigin, FlowPolicy, PortRange, Prefix, RuleAction, RuleFilter,
+};
 
 use crate::compile::CompiledPolicy;
 use crate::expand::prefix;
@@ -25,35 +27,41 @@ const PER_FILTER: (usize, usize) = (12, 400);
 
 /// What a policy decides about a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PolicyDecision {
+pub struct PolicyDecision<'p> {
     pub verdict: RuleVerdict,
     pub class: FlowClass,
+    /// Name of the source pool. Its number may stand for another pool in another policy.
+    pub source_pool: Option<&'p str>,
+    pub destination: Option<Destination>,
     /// Number of the deciding rule.
     pub rule: Option<u32>,
 }
 
-impl PolicyDecision {
+impl PolicyDecision<'_> {
     /// Whether the flow fares as under another decision, whichever rules decide.
-    pub fn is_like(&self, other: &Self) -> bool {
-        (self.verdict, self.class) == (other.verdict, other.class)
+    pub fn is_like(&self, other: &PolicyDecision<'_>) -> bool {
+        self.verdict == other.verdict
+            && self.class == other.class
+            && self.source_pool == other.source_pool
+            && self.destination == other.destination
     }
 }
 
 /// A flow on which two policies differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecisionChange {
+pub struct DecisionChange<'p> {
     pub flow: FlowQuestion,
-    pub old: PolicyDecision,
-    pub new: PolicyDecision,
+    pub old: PolicyDecision<'p>,
+    pub new: PolicyDecision<'p>,
 }
 
 /// What a comparison has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PolicyComparison {
+pub struct PolicyComparison<'p> {
     /// Number of questions that both policies were asked; some may be about one flow.
     pub asked: usize,
     /// Each flow once.
-    pub changes: Vec<DecisionChange>,
+    pub changes: Vec<DecisionChange<'p>>,
 }
 
 /// The corners of all filters: values at which the verdict may change. Sorted.
@@ -66,7 +74,11 @@ struct Corners {
 }
 
 /// Asks both policies about flows of homes in `homes`.
-pub fn compare(old: &CompiledPolicy, new: &CompiledPolicy, homes: &[Ipv4Net]) -> PolicyComparison {
+pub fn compare<'p>(
+    old: &'p CompiledPolicy,
+    new: &'p CompiledPolicy,
+    homes: &[Ipv4Net],
+) -> PolicyComparison<'p> {
     let corners = Corners::of([old, new], homes);
     let filters = changed_first(old, new);
     let most = (QUESTIONS_MAX / filters.len().max(1)).clamp(PER_FILTER.0, PER_FILTER.1);
@@ -92,26 +104,39 @@ pub fn compare(old: &CompiledPolicy, new: &CompiledPolicy, homes: &[Ipv4Net]) ->
 
 impl CompiledPolicy {
     /// Returns what is decided about a flow.
-    pub fn decide(&self, flow: &FlowQuestion) -> PolicyDecision {
+    pub fn decide(&self, flow: &FlowQuestion) -> PolicyDecision<'_> {
         let deciding = self.rules.find(&self.question(flow));
+        let given = deciding.map_or(FlowPolicy::NONE, |it| it.policy);
         PolicyDecision {
-            verdict: RuleVerdict::of(flow.from, deciding.map(|it| it.action)),
-            class: deciding.map_or(FlowClass::NONE, |it| it.class),
+            verdict: RuleVerdict::of(flow.from, deciding),
+            class: given.class,
+            source_pool: self.source_pool_name(given.source),
+            destination: given.destination,
             rule: deciding.map(|it| it.rule),
         }
     }
 }
 
+/// A filter without its number, and what its rule does. The name of the source pool stands for its
+/// number, as in [`PolicyDecision`].
+type FilterMeaning<'p> =
+    (RuleFilter<u32>, Option<(RuleAction, FlowClass, Option<&'p str>, Option<Destination>)>);
+
+fn meaning<'p>(policy: &'p CompiledPolicy, filter: &RuleFilter<u32>) -> FilterMeaning<'p> {
+    let deciding = policy.rules.deciding(filter.rule);
+    let does = deciding.map(|it| {
+        let given = it.policy;
+        (it.action, given.class, policy.source_pool_name(given.source), given.destination)
+    });
+    (RuleFilter { rule: 0, ..*filter }, does)
+}
+
+fn meanings(policy: &CompiledPolicy) -> HashSet<FilterMeaning<'_>> {
+    policy.filters.iter().map(|filter| meaning(policy, filter)).collect()
+}
+
 /// Returns the filters of both, those first that only one of them has.
 fn changed_first<'p>(old: &'p CompiledPolicy, new: &'p CompiledPolicy) -> Vec<&'p RuleFilter<u32>> {
-    type Meaning = (RuleFilter<u32>, Option<(RuleAction, FlowClass)>);
-    let meaning = |policy: &CompiledPolicy, filter: &RuleFilter<u32>| -> Meaning {
-        let deciding = policy.rules.deciding(filter.rule);
-        (RuleFilter { rule: 0, ..*filter }, deciding.map(|it| (it.action, it.class)))
-    };
-    let meanings = |policy: &CompiledPolicy| -> HashSet<Meaning> {
-        policy.filters.iter().map(|filter| meaning(policy, filter)).collect()
-    };
     let (before, after) = (meanings(old), meanings(new));
     let (mut changed, mut same) = (Vec::new(), Vec::new());
     for (policy, other) in [(new, &before), (old, &after)] {

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use weir_config::{ActionSetting, LoadedSet, PolicySettings, RuleSettings};
-use weir_rules::{DecidingRule, FlowClass, Prefix, Question, RuleAction, RuleFilter, RuleSet};
+use weir_rules::{
+    DecidingRule, FlowClass, Prefix, Question, RuleAction, RuleFilter, RuleSet, SourcePool,
+};
 
 use crate::error::PolicyError;
 use crate::expand;
+use crate::given::{GivenNames, check_outcomes, source_pools};
 use crate::question::FlowQuestion;
 
 /// The rules of a policy in the form in which workers ask them, with what it takes to explain them.
@@ -21,7 +24,7 @@ pub struct CompiledPolicy {
     pub(crate) actions: Vec<RuleAction>,
     pub(crate) groups: Vec<(Prefix<u32>, u8)>,
     group_names: Vec<String>,
-    class_names: Vec<(FlowClass, String)>,
+    given: GivenNames,
 }
 
 /// The rule that decides on a flow, and those that would.
@@ -36,11 +39,12 @@ pub struct RuleExplanation {
 /// Compiles a policy with the entries of its sets.
 ///
 /// # Errors
-/// If the rules are too many for a packet or for memory. The error names them and the fix.
+/// If the rules are too many for a packet or for memory, or give flows too many different things.
+/// The error names them and the fix.
 ///
 /// # Panics
-/// If a rule refers to a group or a class that the policy lacks, or there are too many of them: a
-/// configuration with such a mistake is refused when it is read.
+/// If a rule refers to a group, a class or a source pool that the policy lacks, or there are too
+/// many of them: a configuration with such a mistake is refused when it is read.
 pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPolicy, PolicyError> {
     let filters = expand::filters(policy, sets)?;
     let actions: Vec<RuleAction> = policy.rules.iter().map(|rule| action(rule.action)).collect();
@@ -56,22 +60,13 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
         let numbered = (0..).zip(&policy.rules);
         numbered.filter(|(_, rule)| is_wanted(rule)).map(|(number, _)| number).collect()
     };
-    let class_names: Vec<(FlowClass, String)> = policy
-        .classes
-        .iter()
-        .map(|class| (FlowClass::new(class.id).expect("the file has no other"), class.name.clone()))
-        .collect();
-    let classes: Vec<(u32, FlowClass)> = (0..)
-        .zip(&policy.rules)
-        .filter_map(|(number, rule)| {
-            let name = rule.class.as_ref()?;
-            let class = class_names.iter().find(|(_, known)| known == name);
-            Some((number, class.expect("a rule names a class of the file").0))
-        })
-        .collect();
+    let names = GivenNames::of(policy);
+    let policies = names.policies(policy);
+    check_outcomes(policy, &actions, &policies)?;
     let rules = RuleSet::new(&filters, actions.clone(), groups.clone())
         .map_err(|error| PolicyError::candidates(policy, &error))?
-        .with_classes(&classes)
+        .with_policies(&policies)
+        .with_source_pools(source_pools(policy))
         .with_rematch(numbers_of(|rule| rule.rematch))
         .with_log(numbers_of(|rule| rule.log));
     Ok(CompiledPolicy {
@@ -81,13 +76,14 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
         actions,
         groups,
         group_names: policy.groups.iter().map(|group| group.name.clone()).collect(),
-        class_names,
+        given: names,
     })
 }
 
 fn action(setting: ActionSetting) -> RuleAction {
     match setting {
-        ActionSetting::Accept => RuleAction::Accept,
+        // The destination is a part of what the rule gives.
+        ActionSetting::Accept | ActionSetting::Redirect => RuleAction::Accept,
         ActionSetting::Drop => RuleAction::Drop,
         ActionSetting::Reject => RuleAction::Reject,
         ActionSetting::Bypass => RuleAction::Bypass,
@@ -108,8 +104,12 @@ impl CompiledPolicy {
 
     /// Returns the name of a class; `None` for none.
     pub fn class_name(&self, class: FlowClass) -> Option<&str> {
-        let found = self.class_names.iter().find(|(known, _)| *known == class);
-        found.map(|(_, name)| name.as_str())
+        self.given.class_name(class)
+    }
+
+    /// Returns the name of a source pool; `None` for addresses that are in none.
+    pub fn source_pool_name(&self, pool: SourcePool) -> Option<&str> {
+        self.given.source_pool_name(pool)
     }
 
     /// Returns what a rule does.

@@ -1,7 +1,7 @@
 //! Reasons that a valid configuration has no compiled form.
 
 use weir_config::PolicySettings;
-use weir_rules::TooManyFilters;
+use weir_rules::{OUTCOMES_MAX, TooManyFilters};
 
 /// Most rules that an error names.
 const NAMED_MAX: usize = 5;
@@ -33,6 +33,16 @@ pub enum PolicyError {
         rules: Vec<String>,
         reason: String,
     },
+    #[error(
+        "the rules have {count} combinations of action, class, source pool and destination, at \
+         most {OUTCOMES_MAX} fit: rule {rule} and those after it need more; redirect to fewer \
+         destinations, or give fewer combinations"
+    )]
+    TooManyOutcomes {
+        /// The first rule that has one too many.
+        rule: String,
+        count: usize,
+    },
 }
 
 impl PolicyError {
@@ -45,7 +55,9 @@ impl PolicyError {
     /// Returns the name of the rule that the error is about; the first, if there are several.
     pub fn rule(&self) -> &str {
         match self {
-            Self::SetNotLoaded { rule, .. } | Self::TooManyCombinations { rule, .. } => rule,
+            Self::SetNotLoaded { rule, .. }
+            | Self::TooManyCombinations { rule, .. }
+            | Self::TooManyOutcomes { rule, .. } => rule,
             Self::TooManyCandidates { rules, .. } => rules.first().map_or("", String::as_str),
         }
     }

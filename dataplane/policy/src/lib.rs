@@ -19,6 +19,7 @@ mod compile;
 mod cover;
 mod error;
 mod expand;
+mod given;
 mod question;
 mod warning;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use weir_config::ProtocolSetting;
-use weir_rules::{FlowKind, FlowOrigin, RuleAction};
+use weir_rules::{DecidingRule, FlowKind, FlowOrigin, RuleAction};
 
 use crate::expand::number;
 
@@ -104,14 +104,19 @@ pub enum RuleVerdict {
     Reject,
     /// The packet passes as it is.
     Bypass,
+    /// The flow begins, and its packets go to another destination.
+    Redirect,
     /// No rule fits, and `nat.filtering` decides: of packets from the internet.
     Filtering,
 }
 
 impl RuleVerdict {
-    /// Returns the verdict on a flow from this side. `action` is that of the rule that fits.
-    pub fn of(from: FlowOrigin, action: Option<RuleAction>) -> Self {
-        match (action, from) {
+    /// Returns the verdict on a flow from this side. `deciding` is the rule that fits.
+    pub fn of(from: FlowOrigin, deciding: Option<DecidingRule>) -> Self {
+        if deciding.is_some_and(|rule| rule.policy.destination.is_some()) {
+            return Self::Redirect;
+        }
+        match (deciding.map(|rule| rule.action), from) {
             (Some(RuleAction::Accept), _) | (None, FlowOrigin::Home) => Self::Accept,
             (Some(RuleAction::Drop), _) => Self::Drop,
             (Some(RuleAction::Reject), _) => Self::Reject,
@@ -127,13 +132,15 @@ impl RuleVerdict {
             Self::Drop => "drop",
             Self::Reject => "reject",
             Self::Bypass => "bypass",
+            Self::Redirect => "redirect",
             Self::Filtering => "filtering",
         }
     }
 
     /// Returns the verdict with this word.
     pub fn from_name(name: &str) -> Option<Self> {
-        let all = [Self::Accept, Self::Drop, Self::Reject, Self::Bypass, Self::Filtering];
+        let all =
+            [Self::Accept, Self::Drop, Self::Reject, Self::Bypass, Self::Redirect, Self::Filtering];
         all.into_iter().find(|verdict| verdict.name() == name)
     }
 }

@@ -1,11 +1,13 @@
 //! Policies as a file has them: compiled, explained, compared.
 
+use std::net::Ipv4Addr;
+
 use fastrand::Rng;
 use weir_config::{LoadedSet, PolicySettings, load_sets};
 use weir_policy::{
     CompiledPolicy, FlowQuestion, PolicyError, RuleVerdict, compare, compile, warnings,
 };
-use weir_rules::{FlowOrigin, RuleAction};
+use weir_rules::{Destination, FlowOrigin, RuleAction, SourcePool};
 
 const NODE: &str = r#"
 [[worker]]
@@ -74,7 +76,7 @@ fn flow(text: &str) -> FlowQuestion {
 fn ask(policy: &CompiledPolicy, text: &str) -> String {
     let flow = flow(text);
     let explained = policy.explain(&policy.question(&flow));
-    let verdict = RuleVerdict::of(flow.from, explained.deciding.map(|it| it.action));
+    let verdict = RuleVerdict::of(flow.from, explained.deciding);
     let names: Vec<&str> = explained.candidates.iter().map(|rule| policy.name(*rule)).collect();
     [&[verdict.name()], &names[..]].concat().join(" ")
 }
@@ -240,7 +242,7 @@ fn random_flow(rng: &mut Rng) -> FlowQuestion {
     let port = |rng: &mut Rng| rng.choice([0, 53, 80, 90, 91, 92, 100, 250, 300, 301]).unwrap();
     let (home, remote) = (address(rng, 0x0ac8_0000), address(rng, 0xc633_0000));
     let from = rng.choice(["home", "internet"]).unwrap();
-    let (home, remote) = (std::net::Ipv4Addr::from(home), std::net::Ipv4Addr::from(remote));
+    let (home, remote) = (Ipv4Addr::from(home), Ipv4Addr::from(remote));
     match rng.u8(0..3) {
         0 => flow(&format!("{from} {home} icmp {remote}")),
         1 => flow(&format!("{from} {home} tcp {} {remote}:{}", port(rng), port(rng))),
@@ -252,7 +254,7 @@ fn random_flow(rng: &mut Rng) -> FlowQuestion {
 fn fits(policy: &PolicySettings, sets: &[LoadedSet], rule: usize, flow: &FlowQuestion) -> bool {
     use weir_config::{OriginSetting, RuleAddress};
     let rule = &policy.rules[rule];
-    let has = |list: &[RuleAddress], address: std::net::Ipv4Addr| {
+    let has = |list: &[RuleAddress], address: Ipv4Addr| {
         list.is_empty()
             || list.iter().any(|it| match it {
                 RuleAddress::Net(net) => net.contains(&address),
@@ -310,8 +312,7 @@ fn explained_and_compiled_rules_decide_as_the_words_of_the_file_do() {
 fn changed_decisions_are_found_with_a_flow_each() {
     let homes = ["10.200.0.0/16".parse().unwrap()];
     let old = compiled(POLICY);
-    let found = |new: &str| compare(&old, &compiled(new), &homes);
-    let same = found(POLICY);
+    let same = compare(&old, &old, &homes);
     assert!(same.asked > 50 && same.changes.is_empty(), "{same:?}");
     for (from, to, old_verdict, new_verdict) in [
         ("\"198.51.100.1\"", "\"198.51.100.2\"", RuleVerdict::Drop, RuleVerdict::Accept),
@@ -326,7 +327,8 @@ fn changed_decisions_are_found_with_a_flow_each() {
     ] {
         let changed = POLICY.replacen(from, to, 1);
         assert_ne!(changed, POLICY);
-        let changes = found(&changed).changes;
+        let new = compiled(&changed);
+        let changes = compare(&old, &new, &homes).changes;
         let is_found =
             |old, new| changes.iter().any(|it| (it.old.verdict, it.new.verdict) == (old, new));
         assert!(is_found(old_verdict, new_verdict), "{from} -> {to}: {changes:#?}");
@@ -335,8 +337,9 @@ fn changed_decisions_are_found_with_a_flow_each() {
     let mut rules: Vec<&str> = POLICY[first..].split("[[rule]]").skip(1).collect();
     rules.reverse();
     let moved = format!("{}[[rule]]{}", &POLICY[..first], rules.join("[[rule]]"));
-    let changes = found(&moved).changes;
-    let is_swap = |it: &weir_policy::DecisionChange| {
+    let new = compiled(&moved);
+    let changes = compare(&old, &new, &homes).changes;
+    let is_swap = |it: &weir_policy::DecisionChange<'_>| {
         it.old.verdict == RuleVerdict::Accept && it.new.verdict == RuleVerdict::Reject
     };
     assert!(changes.iter().any(is_swap), "{changes:#?}");
@@ -358,10 +361,98 @@ fn class_of_a_rule_is_found_by_its_name_and_its_change_is_a_change() {
     let decided = voice.decide(&flow);
     assert_eq!((decided.class.number(), voice.class_name(decided.class)), (3, Some("voice")));
     let changes = compare(&voice, &bulk, &["10.200.0.0/16".parse().unwrap()]).changes;
-    let is_change = |it: &weir_policy::DecisionChange| {
+    let is_change = |it: &weir_policy::DecisionChange<'_>| {
         (it.old.class.number(), it.new.class.number(), it.old.rule) == (3, 1, Some(0))
     };
     assert!(!changes.is_empty() && changes.iter().all(is_change), "{changes:#?}");
+}
+
+/// Returns a policy with a rule about mail from the source pool `mail`, and one that redirects.
+fn addresses(pools: &[(&str, &str)], mail: &str, to: &str) -> String {
+    let pool = |(name, net): &(&str, &str)| {
+        format!("[[source_pool]]\nname = \"{name}\"\npublic = \"{net}\"\n")
+    };
+    let pools: String = pools.iter().map(pool).collect();
+    format!(
+        "{pools}[[rule]]\nname = \"mail\"\nprotocol = \"tcp\"\nremote_port = 25\n\
+         action = \"accept\"\nsource_pool = \"{mail}\"\n\
+         [[rule]]\nname = \"dns\"\nprotocol = \"udp\"\nremote_port = 53\n\
+         action = \"redirect\"\nto = \"{to}\"\n"
+    )
+}
+
+const POOLS: [(&str, &str); 2] = [("mail", "203.0.113.8/31"), ("bulk", "203.0.113.4/32")];
+
+#[test]
+fn rules_give_source_pools_by_the_order_of_their_names_and_destinations() {
+    let policy = compiled(&addresses(&POOLS, "mail", "192.0.2.53:5353"));
+    let decided = policy.decide(&flow("home 10.200.1.5 tcp 4000 198.51.100.7:25"));
+    assert_eq!((decided.verdict, decided.source_pool), (RuleVerdict::Accept, Some("mail")));
+    let mail = policy.rules.deciding(0).unwrap().policy.source;
+    assert_eq!((mail.number(), policy.source_pool_name(mail)), (2, Some("mail")));
+    let of = |text: &str| policy.rules.source_pool_of(text.parse::<Ipv4Addr>().unwrap().into());
+    let pools = ["203.0.113.4", "203.0.113.8", "203.0.113.9", "203.0.113.10"].map(of);
+    assert_eq!(pools.map(SourcePool::number), [1, 2, 2, 0]);
+    assert_eq!(policy.source_pool_name(SourcePool::COMMON), None);
+    let decided = policy.decide(&flow("home 10.200.1.5 udp 4000 198.51.100.7:53"));
+    let address = u32::from(Ipv4Addr::new(192, 0, 2, 53));
+    assert_eq!(decided.verdict, RuleVerdict::Redirect);
+    assert_eq!(decided.destination, Some(Destination { address, port: Some(5353) }));
+    assert_eq!((decided.source_pool, policy.action(1)), (None, RuleAction::Accept));
+    let port_stays = compiled(&addresses(&POOLS, "mail", "192.0.2.53"));
+    let decided = port_stays.decide(&flow("home 10.200.1.5 udp 4000 198.51.100.7:53"));
+    assert_eq!(decided.destination, Some(Destination { address, port: None }));
+    assert_eq!(RuleVerdict::from_name("redirect"), Some(RuleVerdict::Redirect));
+}
+
+#[test]
+fn flows_with_another_source_pool_or_destination_are_changed_whatever_its_number() {
+    let homes = ["10.200.0.0/16".parse().unwrap()];
+    let old = compiled(&addresses(&POOLS, "mail", "192.0.2.53"));
+    let changed_rules = |new: &str| {
+        let new = compiled(new);
+        let changes = compare(&old, &new, &homes).changes;
+        let rules: std::collections::BTreeSet<Option<u32>> =
+            changes.iter().map(|it| it.old.rule).collect();
+        rules.into_iter().collect::<Vec<_>>()
+    };
+    let renumbered = [POOLS[0], POOLS[1], ("a", "203.0.113.5/32")];
+    assert_eq!(changed_rules(&addresses(&renumbered, "mail", "192.0.2.53")), []);
+    assert_eq!(changed_rules(&addresses(&POOLS, "bulk", "192.0.2.53")), [Some(0)]);
+    let other_with_the_number = [("x", POOLS[0].1), POOLS[1]];
+    assert_eq!(changed_rules(&addresses(&other_with_the_number, "x", "192.0.2.53")), [Some(0)]);
+    for to in ["192.0.2.54", "192.0.2.53:53"] {
+        assert_eq!(changed_rules(&addresses(&POOLS, "mail", to)), [Some(1)], "{to}");
+    }
+    let accept = addresses(&POOLS, "mail", "192.0.2.53").replace("redirect", "accept");
+    let accept = accept.replace("to = \"192.0.2.53\"\n", "");
+    assert_eq!(changed_rules(&accept), [Some(1)]);
+}
+
+#[test]
+fn more_outcomes_than_a_rule_set_keeps_are_refused_with_the_rule_and_the_fix() {
+    let rule = |at: u32| {
+        format!(
+            "[[rule]]\nname = \"r{at}\"\nremote = \"198.51.{}.{}\"\naction = \"redirect\"\n\
+             to = \"192.0.{}.{}\"\n",
+            at / 256,
+            at % 256,
+            at / 256,
+            at % 256
+        )
+    };
+    let text = |count: u32| (0..count).map(rule).collect::<String>();
+    // One is left for rules that accept and give nothing.
+    assert_eq!(compiled(&text(255)).rules.rules(), 255);
+    let (policy, sets) = read(&text(300));
+    let error = compile(&policy, &sets).unwrap_err();
+    assert_eq!(error.rule(), "r255");
+    assert_eq!(
+        error.to_string(),
+        "the rules have 301 combinations of action, class, source pool and destination, at most \
+         256 fit: rule r255 and those after it need more; redirect to fewer destinations, or give \
+         fewer combinations"
+    );
 }
 
 #[test]
