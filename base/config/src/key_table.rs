@@ -103,7 +103,7 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
     SectionDoc {
         id: "source_pool",
         title: "`[[source_pool]]`",
-        about: "Public addresses for the flows of the rules that name the pool, and for no others but static mappings. An address is of the shard that has it in `public`, and a home gets one that its shard has: where the shard has none, such flows are refused (`ports-exhausted`). A home is paired with one address of each pool that it uses, as with one that is in none (`nat.pooling`); `nat.ports_per_subscriber` counts its ports of all of them. Each shard needs an address that is in no pool. At most 15 source pools; a change is taken at once, and live flows keep their public address.",
+        about: "Public addresses for the flows of the rules that name the pool, and for no others but static mappings. An address is of the shard that has it in `public`, and a home gets one that its shard has: where the shard has none, such flows are refused (`ports-exhausted`). A home is paired with one address of each pool that it uses, as with one that is in none (`nat.pooling`); `nat.ports_per_subscriber` counts its ports of all of them. Each shard needs an address that is in no pool. At most 7 source pools; a change is taken at once, and live flows keep their public address.",
         files: Files::SERVICE,
     },
     SectionDoc {
@@ -174,7 +174,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("", "set", Form("tables", "at least one"), "", Absent("no sets"), "Prefixes under a name.").only(Files::SERVICE),
     key("", "group", Form("tables", "1 to 15"), "", Absent("no groups"), "Homes under a name.").only(Files::SERVICE),
     key("", "class", Form("tables", "1 to 3"), "", Absent("no classes"), "What flows get beside the verdict of their rule.").only(Files::SERVICE),
-    key("", "source_pool", Form("tables", "1 to 15"), "", Absent("no source pools"), "Public addresses for the flows of some rules.").only(Files::SERVICE),
+    key("", "source_pool", Form("tables", "1 to 7"), "", Absent("no source pools"), "Public addresses for the flows of some rules.").only(Files::SERVICE),
     key("", "rule", Form("tables", "at least one"), "", Absent("no rules"), "Rules about new flows, in their order.").only(Files::SERVICE),
     key("", "public", Form("table", "see below"), "", Absent("all addresses are for all homes"), "Static mappings, addresses out of service.").only(Files::SERVICE),
     key("", "pool", Form("tables", "at least one"), "", Absent("required without a `[[shard]]`"), "Prefixes that make shards.").only(Files::CLUSTER),

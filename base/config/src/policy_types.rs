@@ -17,7 +17,7 @@ pub const GROUPS_MAX: usize = 15;
 pub(crate) const CLASS_ID_MAX: u8 = 3;
 
 /// Most source pools. Addresses that are in none have the number 0, and a pool's number has 4 bits.
-pub const SOURCE_POOLS_MAX: usize = 15;
+pub const SOURCE_POOLS_MAX: usize = 7;
 
 /// `[[set]]`, `[[group]]`, `[[class]]`, `[[source_pool]]` and `[[rule]]`. Unless a file has some,
 /// all are empty.

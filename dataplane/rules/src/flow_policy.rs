@@ -2,8 +2,9 @@
 
 use crate::flow_class::FlowClass;
 
-/// Number of source pools: pool 0 has the public addresses that are in no other.
-pub const SOURCE_POOLS: u8 = 16;
+/// Number of source pools: pool 0 has the public addresses that are in no other. An inside endpoint
+/// may have a mapping in each, and all of these are in the same two buckets of an index.
+pub const SOURCE_POOLS: u8 = 8;
 
 /// What a rule gives a flow beside its verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -351,7 +351,7 @@ mod tests {
         let of =
             [0xcb00_7107, 0xcb00_7108, 0xcb00_710b, 0xcb00_710c].map(|it| set.source_pool_of(it));
         assert_eq!(of, [SourcePool::COMMON, mail, mail, SourcePool::COMMON]);
-        assert_eq!((FlowClass::new(4), SourcePool::new(16)), (None, None));
+        assert_eq!((FlowClass::new(4), SourcePool::new(8)), (None, None));
     }
 
     #[test]

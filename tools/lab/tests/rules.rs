@@ -389,3 +389,83 @@ fn c6_servers_that_a_rule_names_see_the_homes_own_addresses_and_reach_them() {
         Ok(())
     });
 }
+
+#[test]
+fn redirected_clients_see_the_server_that_they_asked_and_errors_reach_them() {
+    const ASKED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
+    let rules = format!(
+        "[[rule]]\nname = \"dns-to-us\"\nprotocol = \"udp\"\nremote_port = 53\n\
+         action = \"redirect\"\nto = \"{SERVER}:7000\"\n\
+         [[rule]]\nname = \"walled-garden\"\nremote = \"192.0.2.0/24\"\n\
+         action = \"redirect\"\nto = \"{SERVER}\"\n"
+    );
+    OneNode::test(&Options::default(), |net| {
+        let node = Reloaded::new(net)?;
+        let (dns, web) = (
+            Echo::udp(&net.internet, at(SERVER, 7000))?,
+            Echo::tcp(&net.internet, at(SERVER, 80))?,
+        );
+        node.reload(&rules)?;
+        let home = &net.homes[0];
+        let socket = home.udp(4000)?;
+        // One socket asks two servers, and each answers with its own address.
+        for asked in [at(ASKED, 53), at(SERVER_ALTERNATE, 53), at(ASKED, 53)] {
+            ensure!(exchange::udp(&socket, asked, b"question")?, "{asked} answers");
+        }
+        let senders = dns.peers();
+        ensure!(senders.len() >= 2 && senders[0] != senders[1], "{senders:?}");
+        let mut page = home.tcp(0, at(ASKED, 80))?;
+        ensure!(page.peer_addr()? == at(ASKED, 80).into());
+        exchange::tcp(&mut page, &[7; 100_000])?;
+        ensure!(exchange::tcp(&mut home.tcp(0, web.local())?, b"and directly").is_ok());
+        let pinged = home.run(DEADLINE, "ping", &["-c", "2", "-W", "2", &ASKED.to_string()])?;
+        ensure!(pinged.stdout.contains("2 received"), "{}", pinged.stdout);
+
+        // No server has this port: the error quotes what the home has sent, or its kernel drops it.
+        let closed = home.udp(0)?;
+        closed.connect(at(ASKED, 9))?;
+        closed.set_read_timeout(Some(DEADLINE))?;
+        closed.send(b"x")?;
+        let error = closed.recv(&mut [0; 8]).err().context("nobody answers")?;
+        ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
+
+        let listed = net.weir.sessions(&["--remote", &at(ASKED, 80).to_string()])?;
+        ensure!(listed.len() == 1 && listed[0]["remote"] == web.local().to_string(), "{listed:?}");
+        ensure!(listed[0]["asked"] == at(ASKED, 80).to_string());
+        let asked = ["rules", "test", "home", "10.200.0.1", "udp", "40000", "192.0.2.80:53"];
+        let told = net.weir.cli(&asked)?.stdout;
+        ensure!(told.starts_with("redirect: rule dns-to-us"), "{told}");
+        node.reload("")?;
+        exchange::tcp(&mut page, b"a live connection goes on")?;
+        Ok(())
+    });
+}
+
+#[test]
+fn flows_of_a_source_pool_leave_from_its_addresses_and_others_do_not() {
+    const MAIL: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
+    let rules = format!(
+        "[[source_pool]]\nname = \"mail\"\npublic = [\"{MAIL}/32\"]\n\
+         [[rule]]\nname = \"mail\"\nprotocol = \"tcp\"\nremote_port = 25\n\
+         action = \"accept\"\nsource_pool = \"mail\"\n"
+    );
+    OneNode::test(&Options::default(), |net| {
+        let node = Reloaded::new(net)?;
+        let (mail, web) =
+            (Echo::tcp(&net.internet, at(SERVER, 25))?, Echo::tcp(&net.internet, at(SERVER, 80))?);
+        let mut live = net.homes[0].tcp(0, mail.local())?;
+        exchange::tcp(&mut live, b"before the pool")?;
+        let before = mail.peers().len();
+        node.reload(&rules)?;
+        exchange::tcp(&mut live, b"keeps its address")?;
+        for home in &net.homes {
+            exchange::tcp(&mut home.tcp(0, mail.local())?, b"mail")?;
+            exchange::tcp(&mut home.tcp(0, web.local())?, b"web")?;
+        }
+        ensure!(mail.peers()[before..].iter().all(|peer| peer.ip() == MAIL), "{:?}", mail.peers());
+        ensure!(web.peers().iter().all(|peer| peer.ip() != MAIL), "{:?}", web.peers());
+        let told = net.weir.cli(&["rules", "show"])?.stdout;
+        ensure!(told.contains("mail"), "{told}");
+        Ok(())
+    });
+}
