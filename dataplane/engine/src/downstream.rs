@@ -10,8 +10,6 @@ use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, PacketKind, Toward};
-use crate::icmp_error::Quote;
-use crate::identification::Fragmented;
 use crate::ip_error::{AnswerParties, DueIcmpError, IcmpErrorCause};
 use crate::ip_fragment::fragment;
 use crate::ip_input::Packet;
@@ -220,61 +218,6 @@ impl<F: Frame> Engine<F> {
         if let Some(asked) = translated.remote {
             rewrite::endpoint(bytes, *header_len, PacketEnd::Source, asked);
         }
-    }
-
-    /// Translates an ICMP error from the internet about a home's packet: the quoted source becomes
-    /// the home's own again.
-    fn icmp_error_down<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        packet: &Downstream,
-        shard: ShardIndex,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
-        let Downstream { header_len, key, .. } = packet;
-        let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
-        let quote = Quote::read(icmp, PacketEnd::Source)?;
-        // Any host may send the error (RFC 4787 REQ-12a), but its destination has to be the address
-        // that it quotes.
-        if quote.source.address != key.destination.address {
-            return Err(DropReason::IcmpErrorUnmatched);
-        }
-        let known = self.nat.peek_inbound(quote.source, quote.destination, quote.protocol);
-        let Some(Translated { to: delivery, remote: asked, .. }) = known else {
-            return match self.redirect_down_to(packet, shard) {
-                Some(to) => self.redirect(frame, None, to, cx),
-                None => Err(DropReason::IcmpErrorUnmatched),
-            };
-        };
-        self.note_downstream(packet, shard);
-        quote
-            .rewrite(icmp, PacketEnd::Source, delivery.inside)
-            .ok_or(DropReason::TransportMalformed)?;
-        let own = quote.identification.and_then(|identification| {
-            self.identifications.own(&Fragmented {
-                public: quote.source.address,
-                destination: quote.destination.address,
-                identification,
-                protocol: quote.protocol as u8,
-            })
-        });
-        if let Some(own) = own {
-            quote.rewrite_identification(icmp, own).ok_or(DropReason::TransportMalformed)?;
-        }
-        if let Some(asked) = asked {
-            quote
-                .rewrite(icmp, PacketEnd::Destination, asked)
-                .ok_or(DropReason::TransportMalformed)?;
-        }
-        self.check_hop(frame.data(), &delivery.home, cx)?;
-        if let Some(asked) = asked.filter(|_| key.source.address == quote.destination.address) {
-            // The host that answers is the one that the home knows by another address.
-            rewrite::address(frame.data_mut(), PacketEnd::Source, asked.address);
-        }
-        rewrite::address(frame.data_mut(), PacketEnd::Destination, delivery.inside.address);
-        rewrite::decrement_ttl(frame.data_mut());
-        self.deliver(frame, &delivery.home, Hash(u64::from(delivery.inside.port) << 32), cx);
-        Ok(())
     }
 
     /// Checks that a packet may take one more hop into the tunnel; otherwise sends an ICMP error to

@@ -47,6 +47,7 @@ mod drop_reason;
 mod duty;
 mod ecn;
 mod engine;
+mod error_translation;
 mod ethernet_input;
 mod fast_path;
 mod fast_path_output;

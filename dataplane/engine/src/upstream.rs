@@ -10,7 +10,6 @@ use zerocopy::FromBytes;
 use crate::downstream::{self, Downstream};
 use crate::engine::{Context, Engine};
 use crate::flow_key::{FlowKey, PacketKind, Toward};
-use crate::icmp_error::Quote;
 use crate::identification::Fragmented;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
@@ -280,49 +279,6 @@ impl<F: Frame> Engine<F> {
             self.send_icmp_error_to_home(IcmpErrorCause::Prohibited, &packet.home, original, cx);
         }
         refusal.into()
-    }
-
-    /// Translates an ICMP error from a home about a packet that it received: the quoted destination
-    /// becomes the public endpoint again.
-    fn icmp_error_up<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        packet: &Upstream,
-        cx: &mut Context<'_, P>,
-    ) -> Result<(), DropReason> {
-        let Upstream { home, key, header_len, .. } = packet;
-        let (_, icmp) = frame.data_mut().split_at_mut(*header_len);
-        let quote = Quote::read(icmp, PacketEnd::Destination)?;
-        let known = self.nat.peek_outbound(home, quote.destination, quote.source, quote.protocol);
-        if self.nat.has_bypass() && self.bypasses_quoted_by_home(home, &quote) {
-            rewrite::decrement_ttl(frame.data_mut());
-            self.forward_up(frame, key.destination.address, packet.hash, cx);
-            return Ok(());
-        }
-        let Some(Translated { to: public, remote, .. }) = known else {
-            return match self.redirect_up_to(packet) {
-                Some(to) => self.redirect(frame, Some(home), to, cx),
-                None => Err(DropReason::IcmpErrorUnmatched),
-            };
-        };
-        quote
-            .rewrite(icmp, PacketEnd::Destination, public)
-            .ok_or(DropReason::TransportMalformed)?;
-        let mut destination = key.destination.address;
-        if let Some(remote) = remote {
-            quote.rewrite(icmp, PacketEnd::Source, remote).ok_or(DropReason::TransportMalformed)?;
-            // The home answers the sender that it knows; that one is elsewhere.
-            if destination == quote.source.address {
-                rewrite::address(frame.data_mut(), PacketEnd::Destination, remote.address);
-                destination = remote.address;
-            }
-        }
-        // RFC 5508 REQ-5: whichever inside host or router sends it, the NAT's public address is its
-        // source.
-        rewrite::address(frame.data_mut(), PacketEnd::Source, public.address);
-        rewrite::decrement_ttl(frame.data_mut());
-        self.forward_up(frame, destination, Hash(u64::from(public.port) << 32), cx);
-        Ok(())
     }
 
     /// Translates a home's reply to an ICMP query of another home, or of its own (RFC 5508 REQ-7a).

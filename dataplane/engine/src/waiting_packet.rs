@@ -90,7 +90,7 @@ impl WaitingPacket {
         match &self.progress {
             Progress::Prepared => nat.open_mapping(*hash, flow, opening, self.policy(), now),
             Progress::Behind | Progress::Waiting => nat.outbound(*hash, &flow.outbound(), now),
-            // Of a fast-path packet, whose flow is given nothing.
+            // No rule gives anything to the flow of such a packet.
             Progress::Opened => Ok(Translated::plain(opening.public())),
             Progress::Refused(refusal) => Err(*refusal),
         }

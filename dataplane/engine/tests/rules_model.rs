@@ -1,5 +1,5 @@
-//! The engine decides on a flow as the plain search through all filters does, and gives it the source
-//! pool and the destination of its rule.
+//! The engine decides on a flow as the plain search through all filters does, and gives it the
+//! source pool and the destination of its rule.
 
 mod world;
 

@@ -79,8 +79,16 @@ impl Nat {
     #[cold]
     fn search_redirected(&self, hash: Hash, packet: &Outbound) -> Option<RecordId> {
         let &Outbound { home, inside, remote, protocol, .. } = packet;
-        let hash = self.redirected_hash(hash, remote);
-        self.find_preferred(hash, &home, (inside, remote, Some(remote)), protocol, |_| true)
+        let ends = (inside, remote, Some(remote));
+        let of_asked = self.redirected_hash(hash, remote);
+        let id = self.find_preferred(of_asked, &home, ends, protocol, |_| true)?;
+        // The flow began on two workers, which had not heard of each other and had other rules: the
+        // mapping that was used last serves it, as of two duplicates.
+        let other = self.find_outbound_to(hash, &home, inside, remote, protocol);
+        let other_seen = other.and_then(|other| self.seen(other, remote));
+        let idle_sec = self.now.since(self.mappings.get(id).first.last_seen);
+        let is_other = other_seen.is_some_and(|seen| self.now.since(seen) < idle_sec);
+        (!is_other).then_some(id)
     }
 
     /// Translates a packet from a home whose flow has another destination. None: the flow had run

@@ -38,6 +38,12 @@ const PORT_BLOCK: u16 = 64;
 /// The servers that homes call: so many addresses from this one on.
 pub(crate) const SERVERS: u32 = 0xc633_6401;
 pub(crate) const SERVERS_COUNT: u64 = 4;
+/// The server whose packets rules send to [`GARDEN`].
+pub(crate) const REDIRECTED: u32 = SERVERS;
+/// The destination of redirected packets.
+pub(crate) const GARDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 150);
+/// The server whose flows have addresses of a source pool.
+const POOLED: Ipv4Addr = Ipv4Addr::from_bits(SERVERS + 1);
 /// An address that all rules refuse.
 pub(crate) const FORBIDDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 200);
 /// The inside endpoint of the port forward.
@@ -193,7 +199,8 @@ pub(crate) fn engine_config(
 
 /// Returns rules, classes and static mappings for the cluster's file. All of them refuse
 /// [`FORBIDDEN`] and nothing that homes otherwise send, so that a rule with rematch ends no flow;
-/// most give the flows to one server a class, and odd ones have a port forward.
+/// most give the flows to one server a class, and odd ones have a port forward. Half of them have a
+/// source pool, and half of them redirect the flows to one server.
 pub(crate) fn policy(number: u64) -> String {
     let dice = &mut Dice::new(number);
     let mut text = String::new();
@@ -213,6 +220,22 @@ pub(crate) fn policy(number: u64) -> String {
         text,
         "[[rule]]\nname = \"forbidden\"\nfrom = \"any\"\nremote = \"{FORBIDDEN}\"\naction = \"{action}\"\nrematch = {rematch}"
     );
+    if dice.below(2) == 0 {
+        let _ = writeln!(
+            text,
+            "[[rule]]\nname = \"garden\"\nremote = \"{}\"\naction = \"redirect\"\nto = \"{GARDEN}\"",
+            Ipv4Addr::from_bits(REDIRECTED)
+        );
+    }
+    if dice.below(2) == 0 {
+        let last = |shard: u32| public(shard).broadcast().to_string();
+        let _ = writeln!(
+            text,
+            "[[source_pool]]\nname = \"pool\"\npublic = {:?}\n\
+             [[rule]]\nname = \"pooled\"\nremote = \"{POOLED}\"\naction = \"accept\"\nsource_pool = \"pool\"",
+            (1..=4).map(|shard| last(shard) + "/32").collect::<Vec<_>>()
+        );
+    }
     let (class, dscp) = (dice.below(CLASSES as u64), dice.below(64));
     if class > 0 {
         let server = Ipv4Addr::from_bits(SERVERS + dice.below(SERVERS_COUNT) as u32);

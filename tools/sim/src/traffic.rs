@@ -233,8 +233,14 @@ impl Traffic {
         };
         let number = flow.socket;
         let socket = &mut self.sockets[number];
-        if (seen.to, seen.protocol) != (flow.remote, socket.protocol) {
+        let elsewhere = Endpoint::new(site::GARDEN.to_bits(), flow.remote.port);
+        let is_redirected = flow.remote.address == site::REDIRECTED && seen.to == elsewhere;
+        if !is_redirected && seen.to != flow.remote || seen.protocol != socket.protocol {
             return Err(format!("{socket} sent to {:?}, not to {:?}", flow.remote, seen.to));
+        }
+        let former = flow.destination.replace(seen.to).filter(|it| *it != seen.to);
+        if let Some(former) = former.filter(|_| socket.protected.is_some()) {
+            return Err(format!("{socket} had the destination {former:?}, now {:?}", seen.to));
         }
         let public = Ipv4Addr::from_bits(seen.from.address);
         if !site::public(socket.shard).contains(&public) {

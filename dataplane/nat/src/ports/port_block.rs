@@ -261,30 +261,6 @@ impl PortBlocks {
         self.ports.prefetch(self.space_start(block, protocol));
     }
 
-    /// Returns the shard's address with the most free blocks among those that are wanted, None if
-    /// all are taken. Equal ones are chosen from at random, so that homes spread and an outsider
-    /// cannot foretell the paired address.
-    #[inline]
-    pub(crate) fn least_loaded(
-        &self,
-        shard: ShardIndex,
-        random: &mut Random,
-        is_wanted: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
-        let pool = &self.shards[usize::from(shard.0)];
-        if pool.blocks_free == 0 {
-            return None;
-        }
-        let start = random.below(pool.positions.len() as u32) as usize;
-        let (before, from) = pool.positions.split_at(start);
-        // max_by_key takes the last of equal ones; going backwards, that is the first one from the
-        // start on.
-        let round = from.iter().chain(before).rev().map(|&at| (at, &self.addresses[at as usize]));
-        let wanted = round.filter(|(_, place)| is_wanted(place.address));
-        let (position, place) = wanted.max_by_key(|(_, place)| place.blocks_free)?;
-        (place.blocks_free > 0).then_some(position)
-    }
-
     /// Opens a random free block of the address for a subscriber. None if the address has none in
     /// the lanes that this worker owns.
     pub(crate) fn open(
@@ -497,6 +473,7 @@ fn lanes_word(lanes: u8) -> u64 {
     u64::from_ne_bytes([lanes; 8])
 }
 
+mod address_choice;
 mod bitmap;
 mod free_positions;
 pub(crate) mod service;

@@ -45,7 +45,7 @@ impl Nat {
 
     /// Returns the time of the last packet here between a mapping and a remote, if the mapping has
     /// a session with it.
-    fn seen(&self, id: RecordId, remote: Endpoint) -> Option<Tick> {
+    pub(crate) fn seen(&self, id: RecordId, remote: Endpoint) -> Option<Tick> {
         let first = &self.mappings.get(id).first;
         if first.is(remote) {
             return Some(first.last_seen);

@@ -78,9 +78,9 @@ impl Nat {
     }
 
     /// Returns the sender of the packet that an ICMP error from outside quotes (its source:
-    /// `public`; its destination: `remote`), and what it sent that packet to. None if the inside never sent it: an error about a
-    /// remote without a session is forged, whatever the filtering. Never creates, refreshes or
-    /// deletes.
+    /// `public`; its destination: `remote`), and what it sent that packet to. None if the inside
+    /// never sent it: an error about a remote without a session is forged, whatever the filtering.
+    /// Never creates, refreshes or deletes.
     pub fn peek_inbound(
         &mut self,
         public: Endpoint,

@@ -3,8 +3,8 @@
 //!
 //! One u16 per session. The TCP bits are in `tcp_state.rs`; UDP and ICMP only know which sides have
 //! spoken. One more bit, SETTLED, follows from the others: it spares the fast path the look at
-//! them. The class of the session (`class_timeouts.rs`) stands in two more bits, and one says that a
-//! rule has given the flow another destination (`destination.rs`).
+//! them. The class of the session (`class_timeouts.rs`) stands in two more bits, and one says that
+//! a rule has given the flow another destination (`destination.rs`).
 
 use weir_rules::FlowClass;
 use zerocopy::{Immutable, IntoBytes};

@@ -118,6 +118,8 @@ pub(crate) enum Stage {
 pub(crate) struct Flow {
     pub(crate) socket: usize,
     pub(crate) remote: Endpoint,
+    /// Where its last packet came to: a rule may have sent it elsewhere.
+    pub(crate) destination: Option<Endpoint>,
     pub(crate) is_lasting: bool,
     pub(crate) stage: Stage,
     pub(crate) sent_up: u64,
@@ -139,6 +141,7 @@ impl Flow {
         Self {
             socket,
             remote,
+            destination: None,
             is_lasting,
             stage: Stage::Opening,
             sent_up: 0,
