@@ -10,7 +10,8 @@ use weir_nat::{
     Endpoint, OutOfService, PrefixOutOfService, Protocol, StaticConflict, StaticMapping,
     StaticMappings, StaticScope,
 };
-use weir_rules::{RuleAction, RuleSet};
+use weir_policy::RuleVerdict;
+use weir_rules::{FlowOrigin, RuleSet};
 
 /// What all workers of a node share, compiled once.
 #[derive(Clone, Debug)]
@@ -25,7 +26,8 @@ pub struct FlowSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedRule {
     pub name: String,
-    pub action: RuleAction,
+    /// What happens to flows on which it decides.
+    pub verdict: RuleVerdict,
     /// Whether the log names the flows on which it decides.
     pub is_logged: bool,
 }
@@ -33,12 +35,7 @@ pub struct NamedRule {
 impl NamedRule {
     /// Returns the action as the file has it.
     pub fn action_word(&self) -> &'static str {
-        match self.action {
-            RuleAction::Accept => "accept",
-            RuleAction::Drop => "drop",
-            RuleAction::Reject => "reject",
-            RuleAction::Bypass => "bypass",
-        }
+        self.verdict.name()
     }
 }
 
@@ -62,7 +59,7 @@ impl FlowSettings {
         })?;
         let named = (0..policy.rules.rules() as u32).map(|rule| NamedRule {
             name: policy.name(rule).to_owned(),
-            action: policy.action(rule),
+            verdict: RuleVerdict::of(FlowOrigin::Home, policy.rules.deciding(rule)),
             is_logged: policy.rules.is_logged(rule),
         });
         let named = named.collect();
