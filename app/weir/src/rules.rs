@@ -2,6 +2,7 @@
 
 mod case;
 mod diff;
+mod given;
 mod hits;
 mod import;
 mod policy_file;

@@ -242,3 +242,113 @@ fn apply_refuses_rules_that_nodes_could_not_take() {
     assert!(error.contains("set.txt:1:1: set blocked: \"nonsense\""), "{error}");
     assert!(error.contains("so nothing was written"), "{error}");
 }
+
+/// Behind the 32 lines of the node's file.
+const GIVEN: &str = r#"
+[[source_pool]]
+name = "mail"
+public = ["203.0.113.8/31"]
+
+[[rule]]
+name = "servers"
+protocol = "tcp"
+remote_port = 24
+action = "accept"
+source_pool = "mail"
+
+[[rule]]
+name = "dns"
+protocol = "udp"
+remote_port = 53
+action = "redirect"
+to = "192.0.2.53"
+source_pool = "mail"
+log = true
+"#;
+
+#[test]
+fn source_pool_and_destination_of_a_flow_are_named() {
+    let folder = Folder::new();
+    folder.write("given.toml", &(folder.node_file() + GIVEN));
+    let test = |flow: &str| folder.run(&format!("rules test -c given.toml {flow}"));
+    let (code, out, _) = test("home 10.200.1.5 udp 40000 1.1.1.1:53");
+    let expected =
+        "redirect: rule dns (given.toml:45)\nredirected to 192.0.2.53:53\nsource pool: mail\n";
+    assert_eq!((code, out.as_str()), (Some(0), expected));
+    let (code, out, _) = test("home 10.200.1.5 tcp 40000 1.1.1.1:24");
+    let expected = "accept: rule servers (given.toml:38)\nsource pool: mail\n";
+    assert_eq!((code, out.as_str()), (Some(0), expected));
+    let answer = json(&test("--json home 10.200.1.5 udp 40000 1.1.1.1:53").1);
+    assert_eq!(
+        (&answer["verdict"], &answer["source_pool"], &answer["redirected_to"]),
+        (&"redirect".into(), &"mail".into(), &"192.0.2.53:53".into())
+    );
+    let answer = json(&test("--json home 10.200.1.5 udp 40000 1.1.1.1:80").1);
+    assert!(answer["source_pool"].is_null() && answer["redirected_to"].is_null(), "{answer}");
+    folder.write(
+        "cases.txt",
+        "home 10.200.1.5 udp 40000 1.1.1.1:53 redirect dns\n\
+         home 10.200.1.5 udp 40000 192.0.2.1:53 redirect\nhome 10.200.1.5 icmp 1.1.1.1 redirect\n",
+    );
+    let (code, out, _) = folder.run("rules test -c given.toml --table cases.txt");
+    assert_eq!(code, Some(1));
+    assert_eq!(
+        out,
+        "cases.txt:2: home 10.200.1.5 udp 40000 192.0.2.1:53: expected redirect, found drop by rule court-orders\n\
+         cases.txt:3: home 10.200.1.5 icmp 1.1.1.1: expected redirect, found accept by no rule\n\
+         flows: 3, failed: 2\n"
+    );
+}
+
+#[test]
+fn source_pools_and_destinations_are_shown_and_their_changes_are_differences() {
+    let folder = Folder::new();
+    folder.write("given.toml", &(folder.node_file() + GIVEN));
+    let (code, out, _) = folder.run("rules show -c given.toml");
+    assert_eq!(code, Some(0));
+    let lines: Vec<String> =
+        out.lines().map(|it| it.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "38 servers accept from source pool mail 1 protocol tcp, remote_port 24",
+        "45 dns redirect to 192.0.2.53 from source pool mail, logged 1 protocol udp, remote_port 53",
+        "source pool public",
+        "mail 203.0.113.8/31",
+    ] {
+        assert!(lines.iter().any(|it| it == line), "{line}\n{out}");
+    }
+    let answer = json(&folder.run("rules show -c given.toml --json").1);
+    assert_eq!(answer["source_pools"][0]["public"][0], "203.0.113.8/31");
+    assert_eq!(answer["rules"][3]["to"], "192.0.2.53");
+    let new = folder.node_file()
+        + &GIVEN.replace("\"mail\"", "\"post\"").replace("\"192.0.2.53\"", "\"192.0.2.53:5353\"");
+    folder.write("new.toml", &new);
+    let (code, out, _) = folder.run("rules diff given.toml new.toml");
+    assert_eq!(code, Some(1));
+    for line in [
+        "source_pool mail: removed",
+        "source_pool post: added with 203.0.113.8/31",
+        "rule servers: source_pool \"mail\" -> \"post\"",
+        "rule dns: to \"192.0.2.53\" -> \"192.0.2.53:5353\"",
+        "accept from source pool mail by servers -> accept from source pool post by servers:",
+        "redirect to 192.0.2.53 from source pool mail by dns -> redirect to 192.0.2.53:5353 from source pool post by dns:",
+    ] {
+        assert!(out.lines().any(|it| it == line), "{line}\n{out}");
+    }
+    let answer = json(&folder.run("rules diff given.toml new.toml --json").1);
+    let sides: Vec<_> =
+        answer["decisions"].as_array().unwrap().iter().map(|it| &it["new"]).collect();
+    let has = |key: &str, value: &str| sides.iter().any(|side| side[key] == value);
+    assert!(has("source_pool", "post") && has("to", "192.0.2.53:5353"), "{answer}");
+}
+
+#[test]
+fn check_warns_of_shards_without_an_address_of_a_source_pool() {
+    let folder = Folder::new();
+    let second = "[[shard]]\nid = 8\nendpoint = \"10.100.0.2\"\npublic = [\"203.0.113.16/28\"]\n";
+    folder.write("given.toml", &(folder.node_file() + GIVEN + second));
+    let (code, out, _) = folder.run("check given.toml");
+    assert_eq!(code, Some(0), "{out}");
+    let warning = "warning: given.toml:36:10: source_pool[0].public: shard 8 has no address of it: \
+        homes there are refused the flows of rules servers, dns (ports-exhausted)";
+    assert!(out.contains(warning), "{out}");
+}

@@ -74,6 +74,11 @@ impl FlowQuestion {
         }
     }
 
+    /// Whether its protocol has ports.
+    pub fn has_ports(&self) -> bool {
+        self.protocol != ProtocolSetting::Icmp
+    }
+
     /// Returns origin and protocol.
     pub fn kind(&self) -> FlowKind {
         FlowKind::new(self.from, number(self.protocol)).expect("rules are about each protocol")

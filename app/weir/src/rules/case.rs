@@ -72,7 +72,10 @@ fn case(words: &[&str]) -> Result<(FlowQuestion, RuleVerdict, Option<ExpectedRul
     };
     let known = RuleVerdict::from_name(verdict);
     let verdict = known.ok_or_else(|| {
-        format!("{verdict:?} is no verdict: write accept, drop, reject, bypass or filtering")
+        format!(
+            "{verdict:?} is no verdict: write accept, drop, reject, bypass, redirect or \
+             filtering"
+        )
     })?;
     Ok((flow, verdict, rule))
 }
@@ -103,7 +106,7 @@ impl fmt::Display for FailedCase {
 /// Asks the rules. `None` if they decide as expected.
 pub(super) fn check(policy: &LoadedPolicy, case: &ExpectedVerdict) -> Option<FailedCase> {
     let deciding = policy.compiled.rules.find(&policy.compiled.question(&case.flow));
-    let verdict = RuleVerdict::of(case.flow.from, deciding.map(|it| it.action));
+    let verdict = RuleVerdict::of(case.flow.from, deciding);
     let rule = deciding.map(|it| policy.name(it.rule));
     let is_rule = match &case.rule {
         None => true,
@@ -137,7 +140,7 @@ mod tests {
         let errors: Vec<String> =
             parse(text).unwrap_err().iter().map(ToString::to_string).collect();
         let expected = [
-            "4: \"allow\" is no verdict: write accept, drop, reject, bypass or filtering",
+            "4: \"allow\" is no verdict: write accept, drop, reject, bypass, redirect or filtering",
             "5: write the expected verdict behind the flow, and perhaps the rule",
             "6: write the expected verdict behind the flow, and perhaps the rule",
             "7: \"sctp\" is no protocol: write tcp, udp or icmp",

@@ -13,6 +13,7 @@ use weir_config::{ProtocolSetting, SettingChange, policy_difference};
 use weir_policy::{FlowQuestion, PolicyDecision, RuleVerdict, compare};
 use weir_rules::{FlowOrigin, RuleAction};
 
+use super::given::GivenWords;
 use super::policy_file::LoadedPolicy;
 use super::stdout;
 use crate::json_lines::read_lines;
@@ -47,20 +48,24 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// A verdict, and the names of the rule that gives it and of the class.
+/// A verdict, the name of the rule that gives it, and what else it gives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Decision<'p> {
     verdict: RuleVerdict,
     rule: Option<&'p str>,
-    class: Option<&'p str>,
+    given: GivenWords<'p>,
 }
 
 impl<'p> Decision<'p> {
-    fn named(policy: &'p LoadedPolicy, decision: &PolicyDecision) -> Self {
+    fn named(policy: &'p LoadedPolicy, decision: &PolicyDecision<'p>) -> Self {
         Self {
             verdict: decision.verdict,
             rule: decision.rule.map(|rule| policy.name(rule)),
-            class: policy.compiled.class_name(decision.class),
+            given: GivenWords::new(
+                policy.compiled.class_name(decision.class),
+                decision.source_pool,
+                decision.destination,
+            ),
         }
     }
 }
@@ -184,9 +189,8 @@ fn question(session: &Session) -> Option<FlowQuestion> {
 
 fn words(decision: &Decision<'_>) -> String {
     let verdict = decision.verdict.name();
-    let class = decision.class.map(|class| format!(" in class {class}")).unwrap_or_default();
     match decision.rule {
-        Some(rule) => format!("{verdict}{class} by {rule}"),
+        Some(rule) => format!("{verdict}{} by {rule}", decision.given.phrase()),
         None => format!("{verdict} without a rule"),
     }
 }
@@ -218,7 +222,15 @@ fn print(difference: &RulesDifference<'_>) -> anyhow::Result<()> {
 fn print_json(difference: &RulesDifference<'_>) -> anyhow::Result<()> {
     let change = |change: &SettingChange| json!({ "subject": change.subject, "what": change.what });
     let changes: Vec<_> = difference.changes.iter().map(change).collect();
-    let side = |it: &Decision<'_>| json!({ "verdict": it.verdict.name(), "class": it.class, "rule": it.rule });
+    let side = |it: &Decision<'_>| {
+        json!({
+            "verdict": it.verdict.name(),
+            "class": it.given.class,
+            "source_pool": it.given.source_pool,
+            "to": it.given.destination(),
+            "rule": it.rule,
+        })
+    };
     let decisions = difference.kinds.iter().map(|((before, after), flows)| {
         json!({
             "old": side(before),

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use weir_config::{RuleSettings, SetSource};
+use weir_config::{PolicySettings, RuleSettings, SetSource};
 
+use super::given::phrase;
 use super::policy_file::LoadedPolicy;
 use super::{PolicySource, stdout};
 use crate::table::{Align, Table};
@@ -56,9 +57,8 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
     for ((number, rule), filters) in (0..).zip(&policy.settings.rules).zip(filters) {
         let keys = keys(rule)?;
         let mut action = keys["action"].as_str().unwrap_or_default().to_owned();
-        if let Some(class) = &rule.class {
-            action.push_str(&format!(" in class {class}"));
-        }
+        let to = rule.to.map(|to| to.to_string());
+        action.push_str(&phrase(to.as_deref(), rule.class.as_deref(), rule.source_pool.as_deref()));
         for (is_set, words) in [(rule.rematch, ", ends live flows"), (rule.log, ", logged")] {
             action.push_str(if is_set { words } else { "" });
         }
@@ -85,7 +85,17 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
         }
         groups.print(out)?;
     }
-    if !policy.settings.classes.is_empty() {
+    print_given(&policy.settings, out)?;
+    writeln!(out, "\n{}; memory: {}", policy.bound(), policy.memory())?;
+    if let Some(worst) = policy.worst() {
+        writeln!(out, "{worst}")?;
+    }
+    Ok(())
+}
+
+/// Prints what rules give flows: classes and source pools.
+fn print_given(settings: &PolicySettings, out: &mut impl Write) -> anyhow::Result<()> {
+    if !settings.classes.is_empty() {
         writeln!(out)?;
         let mut classes = Table::new(&[
             ("number", Align::Right),
@@ -93,16 +103,21 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
             ("dscp", Align::Right),
             ("timeouts", Align::Left),
         ]);
-        for class in &policy.settings.classes {
+        for class in &settings.classes {
             let dscp = class.dscp.map_or_else(|| "-".to_owned(), |dscp| dscp.to_string());
             let timeouts = table_words(&class.timeouts)?;
             classes.row(vec![class.id.to_string(), class.name.clone(), dscp, timeouts]);
         }
         classes.print(out)?;
     }
-    writeln!(out, "\n{}; memory: {}", policy.bound(), policy.memory())?;
-    if let Some(worst) = policy.worst() {
-        writeln!(out, "{worst}")?;
+    if !settings.source_pools.is_empty() {
+        writeln!(out)?;
+        let mut pools = Table::new(&[("source pool", Align::Left), ("public", Align::Left)]);
+        for pool in &settings.source_pools {
+            let nets: Vec<Value> = pool.public.iter().map(|net| json!(net)).collect();
+            pools.row(vec![pool.name.clone(), words(&nets)]);
+        }
+        pools.print(out)?;
     }
     Ok(())
 }
@@ -122,9 +137,8 @@ fn keys(rule: &RuleSettings) -> anyhow::Result<serde_json::Map<String, Value>> {
 
 /// Returns what a rule fits as words of the file.
 fn conditions(keys: &serde_json::Map<String, Value>) -> String {
-    let conditions = keys
-        .iter()
-        .filter(|(key, _)| !["name", "action", "class", "log", "rematch"].contains(&key.as_str()));
+    let others = ["name", "action", "to", "class", "source_pool", "log", "rematch"];
+    let conditions = keys.iter().filter(|(key, _)| !others.contains(&key.as_str()));
     let words: Vec<String> = conditions
         .map(|(key, value)| match value {
             Value::Array(list) => format!("{key} {}", words(list)),
@@ -182,6 +196,7 @@ fn object(policy: &LoadedPolicy) -> anyhow::Result<Value> {
         "sets": sets,
         "groups": policy.settings.groups,
         "classes": policy.settings.classes,
+        "source_pools": policy.settings.source_pools,
         "comparisons_max": bound.comparisons,
         "steps_max": bound.steps,
         "worst": policy.worst(),

@@ -8,9 +8,10 @@ use anyhow::{anyhow, bail};
 use serde_json::json;
 use weir_config::FilteringSetting;
 use weir_policy::{FlowQuestion, RuleExplanation, RuleVerdict};
-use weir_rules::FlowOrigin;
+use weir_rules::{FlowOrigin, FlowPolicy};
 
 use super::case::{self, FailedCase};
+use super::given::GivenWords;
 use super::policy_file::LoadedPolicy;
 use super::{PolicySource, stdout};
 
@@ -23,8 +24,8 @@ use super::{PolicySource, stdout};
 ///
 /// FROM is home or internet: the side that begins it. SUBSCRIBER is the home: the outer address of
 /// its tunnel, with plain access its own. With --table each line of a file is such a flow, followed
-/// by the verdict that is expected (accept, drop, reject, bypass, or filtering where no rule fits
-/// a packet from the internet) and perhaps the rule (- for none); # begins a comment.
+/// by the verdict that is expected (accept, drop, reject, bypass, redirect, or filtering where no
+/// rule fits a packet from the internet) and perhaps the rule (- for none); # begins a comment.
 ///
 ///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
 ///   weir rules test home 10.200.1.5 tcp 40000 192.0.2.7:25
@@ -70,7 +71,7 @@ fn run_flow(policy: &LoadedPolicy, words: &[String], is_json: bool) -> anyhow::R
         false => print(policy, &flow, verdict, group, &explained)?,
     }
     let is_accepted = match verdict {
-        RuleVerdict::Accept | RuleVerdict::Bypass => true,
+        RuleVerdict::Accept | RuleVerdict::Bypass | RuleVerdict::Redirect => true,
         RuleVerdict::Filtering => policy.filtering == FilteringSetting::EndpointIndependent,
         RuleVerdict::Drop | RuleVerdict::Reject => false,
     };
@@ -78,11 +79,17 @@ fn run_flow(policy: &LoadedPolicy, words: &[String], is_json: bool) -> anyhow::R
 }
 
 fn verdict(flow: &FlowQuestion, explained: &RuleExplanation) -> RuleVerdict {
-    RuleVerdict::of(flow.from, explained.deciding.map(|rule| rule.action))
+    RuleVerdict::of(flow.from, explained.deciding)
 }
 
-fn class_name<'p>(policy: &'p LoadedPolicy, explained: &RuleExplanation) -> Option<&'p str> {
-    policy.compiled.class_name(explained.deciding?.class)
+fn given<'p>(policy: &'p LoadedPolicy, explained: &RuleExplanation) -> GivenWords<'p> {
+    let given = explained.deciding.map_or(FlowPolicy::NONE, |rule| rule.policy);
+    GivenWords::of(&policy.compiled, given)
+}
+
+/// Returns what a rule does with the flow if it decides.
+fn action_name(policy: &LoadedPolicy, flow: &FlowQuestion, rule: u32) -> &'static str {
+    RuleVerdict::of(flow.from, policy.compiled.rules.deciding(rule)).name()
 }
 
 fn print(
@@ -105,14 +112,22 @@ fn print(
         }
     };
     writeln!(out, "{}: {why}", verdict.name())?;
-    if let Some(class) = class_name(policy, explained) {
-        writeln!(out, "class of the flow: {class}")?;
+    let given = given(policy, explained);
+    let lines = [
+        ("redirected to", given.destination_of(flow)),
+        ("class of the flow:", given.class.map(str::to_owned)),
+        ("source pool:", given.source_pool.map(str::to_owned)),
+    ];
+    for (what, value) in lines {
+        if let Some(value) = value {
+            writeln!(out, "{what} {value}")?;
+        }
     }
     if let Some(group) = group {
         writeln!(out, "group of the home: {group}")?;
     }
     for rule in explained.candidates.iter().skip(1) {
-        let action = RuleVerdict::of(flow.from, Some(policy.compiled.action(*rule))).name();
+        let action = action_name(policy, flow, *rule);
         let line = policy.line(*rule).map(|line| format!(", line {line}")).unwrap_or_default();
         let name = policy.name(*rule);
         writeln!(out, "would decide without those before it: {name} ({action}{line})")?;
@@ -128,15 +143,18 @@ fn print_json(
     explained: &RuleExplanation,
 ) -> anyhow::Result<()> {
     let candidate = |rule: &u32| {
-        let action = RuleVerdict::of(flow.from, Some(policy.compiled.action(*rule))).name();
+        let action = action_name(policy, flow, *rule);
         json!({ "rule": policy.name(*rule), "action": action, "line": policy.line(*rule) })
     };
     let candidates: Vec<_> = explained.candidates.iter().map(candidate).collect();
+    let given = given(policy, explained);
     let answer = json!({
         "flow": flow.to_string(),
         "group": group,
         "verdict": verdict.name(),
-        "class": class_name(policy, explained),
+        "class": given.class,
+        "source_pool": given.source_pool,
+        "redirected_to": given.destination_of(flow),
         "rule": explained.deciding.map(|it| policy.name(it.rule)),
         "file": policy.file,
         "line": explained.deciding.and_then(|it| policy.line(it.rule)),

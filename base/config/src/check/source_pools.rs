@@ -105,11 +105,13 @@ fn warn_of_use(policy: &PolicySettings, shards: &[PlannedShard], findings: &mut 
             }
         };
         let rules = policy.rules.iter().filter(|it| it.source_pool.as_deref() == Some(&pool.name));
-        let rules: Vec<&str> = rules.map(|rule| rule.name.as_str()).take(NAMED_MAX).collect();
+        let rules: Vec<&str> = rules.map(|rule| rule.name.as_str()).collect();
+        let more = if rules.len() > NAMED_MAX { " and more" } else { "" };
+        let plural = if rules.len() == 1 { "" } else { "s" };
         let message = format!(
-            "{shards} no address of it: flows of homes there on which {} decides are refused \
+            "{shards} no address of it: homes there are refused the flows of rule{plural} {}{more} \
              (ports-exhausted)",
-            rules.join(", ")
+            rules[..rules.len().min(NAMED_MAX)].join(", ")
         );
         findings.warning(&key("public"), message, "add an address of each of these shards");
     }

@@ -193,7 +193,7 @@ fn source_pools_that_some_homes_cannot_use_are_warned_of() {
     assert_found("the policy", &warned("", ""), &[unused]);
     let expected = [
         "3:11: source_pool[0].public[0]: 203.0.114.0/31 is in no shard's public prefixes (write",
-        "3:10: source_pool[0].public: shard 2 has no address of it: flows of homes there on which servers decides are refused (ports-exhausted) (add an address of each",
+        "3:10: source_pool[0].public: shard 2 has no address of it: homes there are refused the flows of rule servers (ports-exhausted) (add an address of each",
     ];
     let found = warned("203.0.113.24/31", "203.0.114.0/31");
     assert_found("elsewhere", &found, &[expected[1], expected[0], unused]);
@@ -208,7 +208,7 @@ fn source_pools_that_some_homes_cannot_use_are_warned_of() {
     let (_, warnings) = weir_config::parse_cluster(&format!("{CLUSTER}{text}"), "t.toml").unwrap();
     let expected = [
         "23:10: source_pool[0].public: 203.0.113.128/30 is in no shard's public prefixes",
-        "23:10: source_pool[0].public: shards 1, 2, 3 and 6 more have no address of it: flows",
+        "23:10: source_pool[0].public: shards 1, 2, 3 and 6 more have no address of it: homes there",
     ];
     assert_found("cluster", &warnings, &expected);
     let beyond = text.replace("203.0.113.128/30", "203.0.112.0/23");
