@@ -2,13 +2,14 @@
 //! counterpart.
 //!
 //! ```text
-//!   JSON -> ruleset -> statements, match_key -> flatten -> rule_text
-//!           chains     flows, verdicts          one list   TOML
+//!   JSON -> ruleset -> statements, match_key -> flatten, destination -> rule_text
+//!           chains     flows, verdicts          one list                TOML
 //! ```
 //!
 //! A set of flows is a product of ranges, so that what a rule fits, what it does not fit and what
 //! two rules both fit can be said exactly. What cannot is listed, never approximated.
 
+mod destination;
 mod flatten;
 mod flow_set;
 mod interfaces;
@@ -36,15 +37,16 @@ use interfaces::SideInterfaces;
 use match_key::{Fit, MatchKey, MatchOperator};
 use ranges::RangeSet;
 use rule_text::RuleWriter;
-use ruleset::{NftChain, NftRuleset, NftSet};
+use ruleset::{NftChain, NftRule, NftRuleset, NftSet};
 use statements::References;
 
 /// Translate the rules of nftables for forwarded packets into rules of weir.
 ///
 /// Reads the output of `nft -j list ruleset` and writes [[set]] and [[rule]] to stdout. Rules of
 /// iptables come through iptables-restore-translate and nft. It takes IPv4 in chains "type filter
-/// hook forward" of tables ip and inet, with the chains that they jump to. Everything that is not
-/// carried over is listed on stderr with its table, chain, handle and the reason.
+/// hook forward" of tables ip and inet, with the chains that they jump to, and of chains "type nat
+/// hook prerouting" what gives packets of homes another destination. Everything that is not carried
+/// over is listed on stderr with its table, chain, handle and the reason.
 ///
 ///   nft -j list ruleset > nft.json
 ///   weir rules import --home-interface lan0 --internet-interface wan0 nft.json > rules.toml
@@ -169,6 +171,10 @@ impl Import {
             for rule in &chain.rules {
                 let place = &rule.place;
                 match list.fates.get(place) {
+                    None if is_snat(rule) => {
+                        let reason = statements::reason("snat");
+                        self.not_carried_over.push(format!("{place}: {reason}"));
+                    }
                     None => {
                         let reason = reason.as_deref().unwrap_or(
                             "no packet gets here: rules before it decide, or what jumps here is \
@@ -182,6 +188,8 @@ impl Import {
                     Some(Fate::Understood(understood)) => {
                         let missing = understood.missing.iter();
                         self.not_carried_over.extend(missing.map(|it| format!("{place}: {it}")));
+                        let notes = understood.notes.iter();
+                        self.notes.extend(notes.map(|it| format!("{place}: {it}")));
                         if let Some(why) = understood.implied {
                             self.notes.push(format!("{place}: not needed: {why}"));
                         }
@@ -190,6 +198,12 @@ impl Import {
             }
         }
     }
+}
+
+/// Whether a rule gives packets of IPv4 another source.
+fn is_snat(rule: &NftRule) -> bool {
+    matches!(&*rule.place.table.family, "ip" | "inet")
+        && rule.statements.iter().any(|it| it.get("snat").is_some())
 }
 
 /// Returns why a chain's rules are not carried over, whatever they say.
@@ -204,7 +218,7 @@ fn reason_of(ruleset: &NftRuleset, chain: &NftChain) -> Option<String> {
         family => return Some(format!("family {family}: weir's rules are about IPv4 only")),
     }
     let base = chain.base.as_ref()?;
-    let is_known = base.kind == "filter" && base.hook == "forward";
+    let is_known = flatten::is_known(base);
     let name = || format!("type {} hook {}: weir's rules are about flows", base.kind, base.hook);
     (!is_known).then(|| match &*base.kind {
         "nat" => "type nat: weir translates addresses itself".to_owned(),

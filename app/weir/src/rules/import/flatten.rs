@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
+use weir_config::RedirectSetting;
 
+use super::destination;
 use super::flow_set::{FlowSet, HOME, INTERNET};
-use super::ruleset::{NameInTable, NftChain, NftRule, NftRuleset, RulePlace};
+use super::ruleset::{BaseChain, NameInTable, NftChain, NftRule, NftRuleset, RulePlace};
 use super::statements::{NftVerdict, References, Understood};
 
 /// The most entries, and the most rules looked at on the way: a rule is looked at once for each
 /// way that leads to it.
-const ENTRIES_MAX: usize = 20_000;
+pub(super) const ENTRIES_MAX: usize = 20_000;
 const STEPS_MAX: usize = 200_000;
 /// The longest way of jumps, as in the kernel.
 const JUMPS_MAX: usize = 16;
@@ -21,12 +23,14 @@ pub(super) enum FlatOutcome {
     Accept,
     Drop,
     Reject,
+    /// As accept, and packets go to another destination.
+    Redirect(RedirectSetting),
     /// As if no rule fitted.
     Default,
 }
 
 /// An entry of the list, and the rule or the chain's policy that it comes from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FlatEntry<'a> {
     pub flows: FlowSet,
     pub outcome: FlatOutcome,
@@ -51,19 +55,28 @@ pub(super) struct FlatList<'a> {
 struct ChainWalk<'a> {
     ruleset: &'a NftRuleset,
     references: References<'a>,
-    /// The base chains that forwarded packets pass, in order.
+    /// The base chains of one hook that forwarded packets pass, in order.
     bases: Vec<&'a NftChain>,
     list: FlatList<'a>,
     steps: usize,
 }
 
-/// The chains of forwarded packets of a family and type that weir knows, by priority.
-pub(super) fn base_chains(ruleset: &NftRuleset) -> Vec<&NftChain> {
+/// The type and the hook of the chains that translate destinations, and of those that filter.
+const TRANSLATES: (&str, &str) = ("nat", "prerouting");
+const FILTERS: (&str, &str) = ("filter", "forward");
+
+/// Whether the rules of a base chain may become rules of weir.
+pub(super) fn is_known(base: &BaseChain) -> bool {
+    [TRANSLATES, FILTERS].contains(&(&base.kind, &base.hook))
+}
+
+/// The base chains of a type and a hook, of a family that weir knows, by priority.
+fn base_chains<'a>(ruleset: &'a NftRuleset, (kind, hook): (&str, &str)) -> Vec<&'a NftChain> {
     let is_known = |chain: &&NftChain| {
         let table = &chain.place.table;
         matches!(&*table.family, "ip" | "inet")
             && !ruleset.flagged.contains(table)
-            && chain.base.as_ref().is_some_and(|it| it.kind == "filter" && it.hook == "forward")
+            && chain.base.as_ref().is_some_and(|it| it.kind == kind && it.hook == hook)
     };
     let mut chains: Vec<&NftChain> = ruleset.chains.values().filter(is_known).collect();
     chains.sort_by_key(|chain| chain.base.as_ref().map(|base| base.priority));
@@ -76,11 +89,15 @@ pub(super) fn flatten<'a>(
     ruleset: &'a NftRuleset,
     references: References<'a>,
 ) -> anyhow::Result<FlatList<'a>> {
-    let bases = base_chains(ruleset);
-    let list = FlatList::default();
+    let (bases, list) = (base_chains(ruleset, TRANSLATES), FlatList::default());
     let mut walk = ChainWalk { ruleset, references, bases, list, steps: 0 };
     walk.enter_base(0, &FlowSet::all())?;
-    Ok(walk.list)
+    let nat = std::mem::take(&mut walk.list.entries);
+    walk.bases = base_chains(ruleset, FILTERS);
+    walk.enter_base(0, &FlowSet::all())?;
+    let FlatList { entries, mut fates } = walk.list;
+    let entries = destination::redirect(nat, entries, &mut fates)?;
+    Ok(FlatList { entries, fates })
 }
 
 impl<'a> ChainWalk<'a> {
@@ -157,6 +174,7 @@ impl<'a> ChainWalk<'a> {
             NftVerdict::Accept => FlatOutcome::Accept,
             NftVerdict::Drop => FlatOutcome::Drop,
             NftVerdict::Reject => FlatOutcome::Reject,
+            NftVerdict::Redirect(to) => FlatOutcome::Redirect(*to),
         };
         for flows in fits {
             self.list(flows, outcome, &rule.place, rule.comment.as_deref());

@@ -25,6 +25,8 @@ pub(super) enum FlowVerdict {
     Accept,
     Drop,
     Reject,
+    /// It goes to another address, and perhaps port.
+    Redirect(u32, Option<u32>),
     /// No rule decides, and the policy is accept.
     Undecided,
 }
@@ -50,6 +52,21 @@ impl<'a> Interpreter<'a> {
     }
 
     pub(super) fn verdict(&self, packet: &FirstPacket) -> FlowVerdict {
+        let mut packet = packet.clone();
+        let nat = self.all("chain").find(|it| it["hook"] == "prerouting");
+        let translated = nat.map(|nat| self.chain(nat["name"].as_str().unwrap(), &packet));
+        let Some(End::Decided(FlowVerdict::Redirect(address, port))) = translated else {
+            return self.forwarded(&packet);
+        };
+        packet.destination = address;
+        packet.destination_port = port.unwrap_or(packet.destination_port);
+        match self.forwarded(&packet) {
+            FlowVerdict::Accept | FlowVerdict::Undecided => FlowVerdict::Redirect(address, port),
+            refused => refused,
+        }
+    }
+
+    fn forwarded(&self, packet: &FirstPacket) -> FlowVerdict {
         let mut bases: Vec<&Value> =
             self.all("chain").filter(|it| it["hook"] == "forward").collect();
         bases.sort_by_key(|chain| chain["prio"].as_i64().unwrap());
@@ -76,6 +93,10 @@ impl<'a> Interpreter<'a> {
                 "accept" => return End::Decided(FlowVerdict::Accept),
                 "drop" => return End::Decided(FlowVerdict::Drop),
                 "reject" => return End::Decided(FlowVerdict::Reject),
+                "dnat" => {
+                    let port = body["port"].as_u64().map(|port| port as u32);
+                    return End::Decided(FlowVerdict::Redirect(scalar(&body["addr"]), port));
+                }
                 "return" => return End::Left,
                 "jump" => match self.chain(target.unwrap(), packet) {
                     End::Decided(verdict) => return End::Decided(verdict),
@@ -229,6 +250,12 @@ pub(super) fn first_rule(rules: &Value, packet: &FirstPacket) -> FlowVerdict {
         Some("accept") => FlowVerdict::Accept,
         Some("drop") => FlowVerdict::Drop,
         Some("reject") => FlowVerdict::Reject,
+        Some("redirect") => {
+            let to = rule.unwrap()["to"].as_str().unwrap();
+            let (address, port) = to.split_once(':').map_or((to, None), |(a, p)| (a, Some(p)));
+            let address = address.parse::<Ipv4Addr>().unwrap().to_bits();
+            FlowVerdict::Redirect(address, port.map(|port| port.parse().unwrap()))
+        }
         Some(other) => panic!("action {other}"),
     }
 }

@@ -28,6 +28,8 @@ pub(super) enum Fit {
     New(FlowSet, Vec<String>),
     /// No packet that begins a flow, but packets of live flows, of which rules are not asked.
     Live,
+    /// Packets of no flow that begin none.
+    Invalid,
 }
 
 /// How a match compares.
@@ -155,6 +157,9 @@ impl MatchKey {
                 if has_ipv4 == is_negated {
                     return Err("IPv6, or another family".to_owned());
                 }
+            }
+            Self::CtState if !is_negated && matches!(values, [state] if state == "invalid") => {
+                return Ok(Fit::Invalid);
             }
             Self::CtState if !fits_new(values, is_negated)? => return Ok(Fit::Live),
             Self::CtState => {}

@@ -37,6 +37,10 @@ impl RangeSet {
         self.0.is_empty()
     }
 
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.0.iter().any(|&(first, last)| (first..=last).contains(&number))
+    }
+
     /// Returns the number of a set of one.
     pub(super) fn only_number(&self) -> Option<u32> {
         match *self.0 {

@@ -89,11 +89,15 @@ impl RuleWriter {
         list("remote", remote);
         list("remote_port", ports(remote_port));
         let action = match entry.outcome {
+            FlatOutcome::Redirect(_) => "redirect",
             FlatOutcome::Accept | FlatOutcome::Default => "accept",
             FlatOutcome::Drop => "drop",
             FlatOutcome::Reject => "reject",
         };
         let _ = writeln!(text, "action = \"{action}\"");
+        if let FlatOutcome::Redirect(to) = entry.outcome {
+            let _ = writeln!(text, "to = \"{to}\"");
+        }
         self.rules_written += 1;
     }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use weir_config::RedirectSetting;
 
+use super::destination;
 use super::flow_set::{FlowSet, ICMP};
 use super::interfaces::SideInterfaces;
 use super::match_key::{Fit, MatchKey, MatchOperator};
@@ -18,6 +20,7 @@ pub(super) enum NftVerdict {
     Accept,
     Drop,
     Reject,
+    Redirect(RedirectSetting),
     Continue,
     Return,
     Jump(String),
@@ -31,6 +34,8 @@ pub(super) struct Understood {
     pub arms: Vec<(FlowSet, NftVerdict)>,
     /// What of the rule is not carried over.
     pub missing: Vec<String>,
+    /// What of the rule is not needed, with the reason.
+    pub notes: Vec<String>,
     /// Why the rule is not needed.
     pub implied: Option<&'static str>,
 }
@@ -49,13 +54,19 @@ struct Fits<'a> {
     flows: Vec<FlowSet>,
     /// Whether a match fits live flows only.
     is_live: bool,
+    /// Whether a match fits only packets of no flow that begin none.
+    is_invalid: bool,
     /// Whether ports are matched of any protocol, and protocols by themselves.
     has_any_ports: bool,
     protocols: u8,
     missing: Vec<String>,
+    notes: Vec<String>,
 }
 
 const OF_LIVE_FLOWS: &str = "rules are not asked for packets of live flows";
+const OF_INVALID: &str = "ct state invalid: weir judges the states of flows and ICMP errors itself";
+const DROPS_INVALID: &str =
+    "weir drops segments and ICMP errors that belong to no flow and begin none itself";
 
 impl References<'_> {
     /// # Errors
@@ -78,11 +89,20 @@ impl References<'_> {
                     if !rest.iter().all(|it| it.get("counter").is_some()) {
                         return Err("statements behind a verdict map".to_owned());
                     }
+                    if fits.is_invalid {
+                        return Err(OF_INVALID.to_owned());
+                    }
                     understood.arms = fits.arms_of_map(body)?;
                     return fits.finish(understood, false);
                 }
                 _ => {
-                    let verdict = verdict(kind, body).ok_or_else(|| reason(kind))?;
+                    let verdict = match kind {
+                        "dnat" => NftVerdict::Redirect(fits.destination(body)?),
+                        _ => verdict(kind, body).ok_or_else(|| reason(kind))?,
+                    };
+                    if fits.is_invalid && verdict != NftVerdict::Drop {
+                        return Err(OF_INVALID.to_owned());
+                    }
                     let is_accept = verdict == NftVerdict::Accept;
                     let arm = |flows: &FlowSet| (flows.clone(), verdict.clone());
                     understood.arms = fits.flows.iter().map(arm).collect();
@@ -103,9 +123,11 @@ impl<'a> Fits<'a> {
             table,
             flows: vec![FlowSet::all()],
             is_live: false,
+            is_invalid: false,
             has_any_ports: false,
             protocols: u8::MAX,
             missing: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -155,6 +177,10 @@ impl<'a> Fits<'a> {
                 self.is_live = true;
                 Ok(None)
             }
+            Fit::Invalid => {
+                self.is_invalid = true;
+                Ok(None)
+            }
             Fit::New(flows, others) => {
                 match key {
                     MatchKey::Protocol => self.protocols &= flows.protocols,
@@ -166,6 +192,16 @@ impl<'a> Fits<'a> {
                 self.missing.extend(others);
                 Ok(Some(flows))
             }
+        }
+    }
+
+    /// Reads the body of a `dnat`.
+    fn destination(&self, body: &Value) -> Result<RedirectSetting, String> {
+        let to = destination::parse(body)?;
+        let has_icmp = self.flows.iter().any(|flows| flows.protocols & ICMP != 0);
+        match to.port {
+            Some(_) if has_icmp => Err("dnat to a port of ICMP, which has none".to_owned()),
+            _ => Ok(to),
         }
     }
 
@@ -232,7 +268,7 @@ impl<'a> Fits<'a> {
             return Err(format!("a verdict map of more than {ARMS_MAX} elements"));
         }
         let mut arms = Vec::new();
-        let former_live = self.is_live;
+        let (former_live, former_invalid) = (self.is_live, self.is_invalid);
         for element in elements {
             let (value, verdict) = match element.as_array().map(Vec::as_slice) {
                 Some([value, verdict]) => (without_details(value.clone()), only_entry(verdict)),
@@ -240,7 +276,7 @@ impl<'a> Fits<'a> {
             };
             let verdict = verdict.and_then(|(kind, body)| self::verdict(kind, body));
             let verdict = verdict.ok_or_else(|| format!("element {element} of a verdict map"))?;
-            self.is_live = false;
+            (self.is_live, self.is_invalid) = (false, false);
             let fit = match *keys {
                 [key] => self.fit(key, MatchOperator::Equal, &[value]),
                 _ => self.concatenation(&keys, &value),
@@ -250,6 +286,12 @@ impl<'a> Fits<'a> {
                     let both = self.flows.iter().filter_map(|flows| self.both(flows, &fit));
                     arms.extend(both.map(|flows| (flows, verdict.clone())));
                 }
+                Ok(None) if self.is_invalid && verdict == NftVerdict::Drop => {
+                    self.notes.push(format!("element {element}: not needed: {DROPS_INVALID}"));
+                }
+                Ok(None) if self.is_invalid => {
+                    self.missing.push(format!("element {element}: {OF_INVALID}"));
+                }
                 Ok(None) if self.is_live && verdict != NftVerdict::Accept => {
                     self.missing.push(format!("element {element}: {OF_LIVE_FLOWS}"));
                 }
@@ -257,7 +299,7 @@ impl<'a> Fits<'a> {
                 Err(reason) => self.missing.push(format!("element {element}: {reason}")),
             }
         }
-        self.is_live = former_live;
+        (self.is_live, self.is_invalid) = (former_live, former_invalid);
         Ok(arms)
     }
 
@@ -266,13 +308,20 @@ impl<'a> Fits<'a> {
             return Err("th without meta l4proto { tcp, udp } fits a part of ICMP, too".to_owned());
         }
         understood.missing = self.missing;
-        if self.is_live {
+        understood.notes = self.notes;
+        if self.is_invalid {
+            understood.arms.clear();
+            understood.implied = Some(DROPS_INVALID);
+        } else if self.is_live {
             understood.arms.clear();
             if !is_accept {
                 return Err(format!("it fits packets of live flows only, and {OF_LIVE_FLOWS}"));
             }
             understood.implied = Some(OF_LIVE_FLOWS);
-        } else if understood.arms.is_empty() && understood.missing.is_empty() {
+        } else if understood.arms.is_empty()
+            && understood.missing.is_empty()
+            && understood.notes.is_empty()
+        {
             understood.implied = Some("it fits no packet between homes and the internet");
         }
         Ok(understood)
@@ -302,9 +351,17 @@ fn verdict(kind: &str, body: &Value) -> Option<NftVerdict> {
 }
 
 /// Says why a rule with a statement that is neither a match nor a verdict is not carried over.
-fn reason(kind: &str) -> String {
+pub(super) fn reason(kind: &str) -> String {
     let why = match kind {
-        "snat" | "dnat" | "masquerade" | "redirect" => "weir translates addresses itself",
+        "snat" => {
+            "weir translates addresses itself; for public addresses of some flows only write a \
+             [[source_pool]], and source_pool in rules about them"
+        }
+        "masquerade" => "weir translates addresses itself",
+        "redirect" => {
+            "weir has no services for homes: write a rule with action = \"redirect\" and the \
+             address of the host"
+        }
         "limit" | "meter" | "quota" | "ct count" => "rules of weir have no rates and no counts",
         "mangle" => "rules of weir change neither packets nor marks",
         "set" | "map" => "rules of weir do not change sets",

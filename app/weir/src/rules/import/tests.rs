@@ -109,10 +109,91 @@ fn state_matches_are_implied_or_listed() {
     assert_eq!(state("in", json!(["established", "related"]), "accept"), (0, 1, true));
     assert_eq!(state("==", json!({"set": ["established"]}), "accept"), (0, 1, true));
     assert_eq!(state("in", json!("established"), "drop"), (0, 0, false));
-    assert_eq!(state("in", json!("invalid"), "drop"), (0, 0, false));
+    assert_eq!(state("in", json!("invalid"), "drop"), (0, 1, true));
+    assert_eq!(state("in", json!("invalid"), "accept"), (0, 0, false));
+    assert_eq!(state("in", json!(["invalid", "established"]), "drop"), (0, 0, false));
     assert_eq!(state("in", json!("new"), "drop"), (1, 0, true));
     assert_eq!(state("==", json!({"set": ["new", "untracked"]}), "drop"), (1, 0, true));
     assert_eq!(state("!=", json!("established"), "drop"), (1, 0, true));
+}
+
+/// A ruleset with one chain that translates before forwarding, and perhaps one of forwarding.
+fn prerouting(rules: &[Value], forward_rules: &[Value]) -> Value {
+    let mut ruleset = forward("accept", forward_rules);
+    let objects = ruleset["nftables"].as_array_mut().unwrap();
+    objects.push(json!({"chain": {"family": "inet", "table": "t", "name": "nat", "handle": 50,
+        "type": "nat", "hook": "prerouting", "prio": -100, "policy": "accept"}}));
+    objects.extend(rules.iter().zip(51..).map(|(statements, handle)| {
+        json!({"rule": {"family": "inet", "table": "t", "chain": "nat", "handle": handle,
+            "expr": statements}})
+    }));
+    ruleset
+}
+
+fn a_match(left: Value, right: Value) -> Value {
+    json!({"match": {"op": "==", "left": left, "right": right}})
+}
+
+#[test]
+fn destination_of_packets_of_homes_becomes_a_redirect_before_the_forwarding_rules() {
+    let from = |name: &str| a_match(json!({"meta": {"key": "iifname"}}), json!(name));
+    let field =
+        |protocol: &str, field: &str| json!({"payload": {"protocol": protocol, "field": field}});
+    let dns = || a_match(field("udp", "dport"), json!(53));
+    let to = json!({"dnat": {"family": "ip", "addr": "192.0.2.53", "port": 5353}});
+    let redirected = import_json(&prerouting(&[json!([from("lan0"), dns(), to])], &[]));
+    assert_eq!(
+        redirected.text,
+        "# table inet t chain nat handle 51\n[[rule]]\nname = \"nat-51\"\nfrom = \"home\"\n\
+         protocol = [\"udp\"]\nremote_port = [53]\naction = \"redirect\"\n\
+         to = \"192.0.2.53:5353\"\n"
+    );
+    assert!(redirected.not_carried_over.is_empty(), "{redirected:?}");
+    // The forwarding chain sees the new destination: one home is kept from it.
+    let kept = json!([
+        a_match(field("ip", "saddr"), json!("10.200.1.5")),
+        a_match(field("ip", "daddr"), json!("192.0.2.53")),
+        {"drop": null}
+    ]);
+    let refused = import_json(&prerouting(&[json!([from("lan0"), dns(), to])], &[kept]));
+    let first = "subscribers = [\"10.200.1.5\"]\nprotocol = [\"udp\"]\nremote_port = [53]\naction = \"drop\"";
+    let (drop, redirect) = (refused.text.find(first), refused.text.find("\"redirect\""));
+    assert!(drop.is_some() && drop < redirect, "{}", refused.text);
+}
+
+#[test]
+fn destinations_that_no_rule_can_give_are_listed() {
+    let from = |name: &str| a_match(json!({"meta": {"key": "iifname"}}), json!(name));
+    let tcp = a_match(json!({"meta": {"key": "l4proto"}}), json!("tcp"));
+    let dnat = |body: Value| json!({ "dnat": body });
+    let one = || dnat(json!({"addr": "192.168.1.5"}));
+    let range = json!({"range": ["192.0.2.1", "192.0.2.9"]});
+    let ports = json!({"range": [80, 90]});
+    let cases = [
+        (json!([from("wan0"), one()]), 0, "write port forwards to homes in [public] static"),
+        (json!([one()]), 1, "write port forwards to homes in [public] static"),
+        (json!([from("lan0"), dnat(json!({ "addr": range }))]), 0, "redirects to one address"),
+        (
+            json!([from("lan0"), tcp, dnat(json!({"addr": "192.0.2.1", "port": ports}))]),
+            0,
+            "redirects to one port",
+        ),
+        (json!([from("lan0"), dnat(json!({"addr": "2001:db8::1"}))]), 0, "IPv6"),
+        (json!([from("lan0"), dnat(json!({"addr": "127.0.0.1"}))]), 0, "no address of another"),
+        (
+            json!([from("lan0"), dnat(json!({"addr": "192.0.2.1", "port": 53}))]),
+            0,
+            "a port of ICMP",
+        ),
+        (json!([from("lan0"), {"redirect": {"port": 53}}]), 0, "weir has no services for homes"),
+        (json!([from("lan0"), {"snat": {"addr": "203.0.113.8"}}]), 0, "write a [[source_pool]]"),
+    ];
+    for (rule, rules, reason) in cases {
+        let import = import_json(&prerouting(&[rule], &[]));
+        let [line] = &import.not_carried_over[..] else { panic!("{reason}: {import:?}") };
+        assert!(line.contains("chain nat handle 51: ") && line.contains(reason), "{line}");
+        assert_eq!(import.rules, rules, "{}", import.text);
+    }
 }
 
 /// Choices from a seed.
@@ -266,6 +347,7 @@ impl Choices {
             }
             objects.push(in_table("chain", body));
         }
+        objects.extend(self.translation().into_iter().map(|(kind, body)| in_table(kind, body)));
         for handle in 10..10 + self.below(14) {
             let chain = self.below(5);
             let mut statements: Vec<Value> = (0..self.below(3)).map(|_| self.a_match()).collect();
@@ -289,6 +371,36 @@ impl Choices {
             ));
         }
         json!({ "nftables": objects })
+    }
+
+    /// A chain that translates, with rules about homes that mostly give another destination.
+    fn translation(&mut self) -> Vec<(&'static str, Value)> {
+        let chain = json!({"name": "nat", "handle": 9, "type": "nat", "hook": "prerouting",
+            "prio": -100, "policy": "accept"});
+        let mut objects = vec![("chain", chain)];
+        for handle in 30..30 + self.below(4) {
+            let side = json!({"match": {"op": "==", "left": {"meta": {"key": "iifname"}},
+                "right": "lan0"}});
+            let mut statements = vec![side];
+            let has_ports = self.below(2) == 0;
+            if has_ports {
+                statements.push(json!({"match": {"op": "==", "left": self.left(true),
+                    "right": self.ports()}}));
+            }
+            if self.below(2) == 0 {
+                statements.push(json!({"match": {"op": "==", "left": self.left(false),
+                    "right": self.addresses()}}));
+            }
+            let address = Ipv4Addr::from(self.one(&[0x0a00_0003, 0xc000_0201])).to_string();
+            statements.push(match self.below(4) {
+                0 => json!({"accept": null}),
+                1 if has_ports => json!({"dnat": {"addr": address, "port": self.one(&[22, 53])}}),
+                _ => json!({"dnat": {"family": "ip", "addr": address}}),
+            });
+            let rule = json!({"chain": "nat", "handle": handle, "expr": statements});
+            objects.push(("rule", rule));
+        }
+        objects
     }
 
     fn packet(&mut self) -> FirstPacket {
