@@ -33,7 +33,7 @@ use crate::types::{
 };
 
 pub use fingerprint::DesiredFingerprint;
-pub use json::DesiredError;
+pub use json::{DESIRED_FORMAT, DesiredError};
 
 /// Number of shards that a worker has room for, unless its file sets another number.
 const SHARD_ROOM_MAX: usize = 1024;

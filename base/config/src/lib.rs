@@ -49,7 +49,7 @@ pub use cluster_types::{
 };
 pub use desired::difference::{Effect, SettingChange, difference};
 pub use desired::policy_difference::policy_difference;
-pub use desired::{Desired, DesiredError, DesiredFingerprint};
+pub use desired::{DESIRED_FORMAT, Desired, DesiredError, DesiredFingerprint};
 pub use diagnostic::Diagnostic;
 pub use node_difference::node_difference;
 pub use policy_lines::PolicyLines;

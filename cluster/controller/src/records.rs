@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use weir_etcd::Revision;
 use weir_map::{BootId, Epoch, Term, WorkerId};
 
-/// Highest `format` of `/meta` and `/desired` that is read.
+/// Highest `format` of `/meta` that is read; of `/desired` it is [`weir_config::DESIRED_FORMAT`].
 pub const FORMAT: u64 = 1;
 /// Number of events that are kept.
 pub const EVENTS_MAX: u32 = 512;

@@ -37,6 +37,9 @@ fn is_refused(result: Result<TcpStream>) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
+/// What a home asks that a rule redirects.
+const ASKED: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
+
 /// Applies the cluster's file with further lines.
 fn apply(lab: &ClusterLab, lines: &str, options: &[&str]) -> Result<()> {
     let file = lab.lab.directory().join("settings.toml");
@@ -71,14 +74,19 @@ fn settings_survive_a_failover(lab: &ClusterLab) -> Result<()> {
     let parsed = weir_config::parse_cluster(&lab.options.files().cluster(), "cluster.toml");
     let (desired, _) = parsed.map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
     let shard = lab.options.files().shard_of_home(1);
-    let public = desired.shard(shard.into()).context("no shard")?.public[0].network();
-    let public = SocketAddrV4::new(public, 8080);
-    apply(
-        lab,
-        &format!("{NO_SMTP}[public]\nstatic = [\"10.200.0.1 tcp {inside}:8000 {public}\"]\n"),
-        &["--wait"],
-    )?;
+    let own = desired.shard(shard.into()).context("no shard")?.public[0];
+    let (public, special) = (SocketAddrV4::new(own.network(), 8080), own.broadcast());
+    let lines = format!(
+        "{NO_SMTP}[[rule]]\nname = \"garden\"\nremote = \"{ASKED}\"\naction = \"redirect\"\n\
+         to = \"{SERVER}\"\nsource_pool = \"special\"\n\
+         [[source_pool]]\nname = \"special\"\npublic = \"{special}/32\"\n\
+         [public]\nstatic = [\"10.200.0.1 tcp {inside}:8000 {public}\"]\n"
+    );
+    apply(lab, &lines, &["--wait"])?;
     are_in_force(lab)?;
+    let garden = Echo::tcp(&lab.network.server, SocketAddrV4::new(SERVER, 7777))?;
+    let mut redirected = connect(home, inside, SocketAddrV4::new(ASKED, 7777))?;
+    exchange::tcp(&mut redirected, &[7; 100_000])?;
     exchange::tcp(&mut live, b"live connections go on")?;
     ensure!(is_refused(connect(home, inside, mail.local())), "a new one is rejected");
     let smtp = format!("{SERVER}:25");
@@ -103,6 +111,8 @@ fn settings_survive_a_failover(lab: &ClusterLab) -> Result<()> {
     })?;
     exchange::tcp(&mut called, b"the connection to the forward is known")?;
     exchange::tcp(&mut live, b"so is the other one")?;
+    exchange::tcp(&mut redirected, b"and the one that goes elsewhere")?;
+    ensure!(garden.peers().iter().all(|peer| peer.ip() == special), "{:?}", garden.peers());
     ensure!(is_refused(connect(home, inside, mail.local())), "the rules are the same");
     ensure!(web.peers().len() >= 2);
     Ok(())

@@ -177,13 +177,15 @@ fn question(session: &Session) -> Option<FlowQuestion> {
         _ => return None,
     };
     let has_ports = protocol != ProtocolSetting::Icmp;
+    // A rule is about the destination that the home asks.
+    let remote = session.asked.unwrap_or(session.remote);
     Some(FlowQuestion {
         from: FlowOrigin::Home,
         subscriber: session.subscriber,
         protocol,
         inside_port: if has_ports { session.inside.port() } else { 0 },
-        remote: *session.remote.ip(),
-        remote_port: if has_ports { session.remote.port() } else { 0 },
+        remote: *remote.ip(),
+        remote_port: if has_ports { remote.port() } else { 0 },
     })
 }
 

@@ -35,7 +35,7 @@ use crate::{check, read};
 /// The format number of a state without source pools and redirects.
 const FORMAT_PLAIN: u64 = 1;
 /// The format number of any other state, and the highest that is read.
-const FORMAT: u64 = 2;
+pub const DESIRED_FORMAT: u64 = 2;
 /// Most bytes of the JSON. A request to etcd may have 1.5 MiB, including its other parts.
 pub(crate) const BYTES_MAX: usize = 1_400_000;
 /// Most mistakes that an error names.
@@ -48,7 +48,7 @@ pub enum DesiredError {
     Json(#[from] serde_json::Error),
     #[error("not a description of a cluster: no number \"format\"")]
     NoFormat,
-    #[error("format {0} is of a newer version: this one reads up to {FORMAT}")]
+    #[error("format {0} is of a newer version: this one reads up to {DESIRED_FORMAT}")]
     Format(u64),
     #[error("not valid: {0}")]
     Refused(String),
@@ -86,7 +86,7 @@ impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
         let Desired { cluster, access, nat, timeouts, fragments, limits, policy, public, shards } =
             desired;
-        let format = if policy.has_pools_or_redirects() { FORMAT } else { FORMAT_PLAIN };
+        let format = if policy.has_pools_or_redirects() { DESIRED_FORMAT } else { FORMAT_PLAIN };
         let PolicySettings { sets, groups, classes, source_pools, rules } = policy;
         Self {
             format,
@@ -148,7 +148,7 @@ impl TryFrom<Value> for Desired {
         let mut value = value;
         match value.get("format").and_then(Value::as_u64) {
             None => return Err(DesiredError::NoFormat),
-            Some(format) if format > FORMAT => return Err(DesiredError::Format(format)),
+            Some(format) if format > DESIRED_FORMAT => return Err(DesiredError::Format(format)),
             Some(_) => {}
         }
         let sets = value.get_mut("set").and_then(Value::as_array_mut).into_iter().flatten();

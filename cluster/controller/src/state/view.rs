@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
+use weir_config::DESIRED_FORMAT;
 use weir_etcd::{Key, NodeRecord, Revision, Versioned};
 use weir_map::{NodeId, ShardEntry, ShardId};
 
@@ -72,7 +73,8 @@ impl View {
             }
             Key::Control => self.control = Some(RevisedValue::new(parse(value), revision)),
             Key::Desired => {
-                let known = parse(value).filter(|desired: &DesiredView| desired.format <= FORMAT);
+                let is_known = |desired: &DesiredView| desired.format <= DESIRED_FORMAT;
+                let known = parse(value).filter(is_known);
                 self.desired = Some(RevisedValue::new(known, revision));
             }
             Key::Meta => {

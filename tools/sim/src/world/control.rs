@@ -342,3 +342,17 @@ fn report(node: &crate::node::Node, is_bird_gone: bool) -> Option<NodeReport> {
     let load = |_: usize, _: ShardId| 1;
     Some(report_of(&process.core, NodeFacts { broken, is_bird_gone, load }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_valid_and_reads_back_from_etcd() {
+        for policy in 0..200 {
+            let desired = desired(&Options::of_seed(policy), policy);
+            let read = Desired::from_json(&desired.to_json());
+            assert_eq!(read.expect("it was written by this version"), desired, "policy {policy}");
+        }
+    }
+}
