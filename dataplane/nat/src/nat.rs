@@ -54,6 +54,9 @@ pub(crate) struct Policy {
     /// with replicas ([duplicates](crate::replication::duplicate)), and once there were source
     /// pools.
     pub(crate) has_several: bool,
+    /// Whether some block of a home may not serve a flow of it: an address is, or was, out of
+    /// service or in a source pool.
+    pub(crate) has_special_addresses: bool,
     /// Whether a flow may have another destination than the home asked (`destination.rs`).
     pub(crate) has_redirected: bool,
     /// Whether the worker translates, has no replicas and logs no sessions: nearly every mapping is
@@ -160,6 +163,7 @@ impl Nat {
                 counts_addresses: config.filtering == Filtering::AddressDependent,
                 is_replicated: config.replicas > 0,
                 has_several: config.replicas > 0,
+                has_special_addresses: false,
                 has_redirected: false,
                 is_plain: config.enabled
                     && config.replicas == 0

@@ -87,6 +87,7 @@ impl AdminMut<'_> {
     pub fn swap_rules(&mut self, rules: Box<ActiveRules>) -> Box<ActiveRules> {
         let policy = &mut self.nat.policy;
         policy.has_several |= rules.set.has_source_pools();
+        policy.has_special_addresses |= rules.set.has_source_pools();
         policy.has_redirected |= rules.set.has_destinations();
         let former = std::mem::replace(&mut self.nat.rules, rules);
         self.nat.begin_rematch();

@@ -55,7 +55,7 @@ impl Nat {
 
     /// Sets for each address of a shard whether it is out of service.
     pub(crate) fn note_out_of_service(&mut self, shard: ShardIndex) {
-        let Self { ports, out_of_service, .. } = self;
+        let Self { ports, out_of_service, policy, .. } = self;
         let mut has_changed = false;
         for at in 0..ports.positions(shard).len() {
             let position = ports.positions(shard)[at];
@@ -64,6 +64,7 @@ impl Nat {
             let how = listed.map(|listed| listed.how);
             if how != ports.out_of_service(position) {
                 ports.set_service(position, how);
+                policy.has_special_addresses = true;
                 has_changed = true;
             }
         }

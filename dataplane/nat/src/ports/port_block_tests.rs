@@ -102,13 +102,13 @@ fn u2_a_new_home_is_paired_with_the_address_with_most_free_blocks() {
     let mut random = Random::new([3, 4]);
     let mut pool = pool("203.0.113.0/30", 256, ALL_LANES);
     for _ in 0..4 * 252 {
-        let address = pool.least_loaded(SHARD, &mut random, |_| true).unwrap();
+        let address = pool.least_loaded(SHARD, &mut random).unwrap();
         pool.open(address, 1, &mut random).unwrap();
         let free: Vec<_> = pool.addresses.iter().map(|address| address.blocks_free).collect();
         let (min, max) = (free.iter().min().unwrap(), free.iter().max().unwrap());
         assert!(max - min <= 1, "{free:?}");
     }
-    assert_eq!(pool.least_loaded(SHARD, &mut random, |_| true), None);
+    assert_eq!(pool.least_loaded(SHARD, &mut random), None);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn addresses_are_added_and_removed_with_their_shards() {
             // Of 1,024 blocks of an address 16 lie below port 1,040.
             assert_eq!(pool.blocks_total(shard), count as u32 * 126);
             assert_eq!(pool.blocks_free(shard), pool.blocks_total(shard));
-            let address = pool.least_loaded(shard, &mut random, |_| true).unwrap();
+            let address = pool.least_loaded(shard, &mut random).unwrap();
             let block = pool.open(address, 1, &mut random).unwrap();
             let public = pool.take(block, 1, Protocol::Tcp, &mut random).unwrap().public;
             assert!(nets.iter().any(|net| net.contains(&Ipv4Addr::from(public.address))));

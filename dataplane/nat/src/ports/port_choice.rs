@@ -69,8 +69,7 @@ impl Nat {
         if home.blocks == 1
             && !held.is_full(protocol)
             && self.may_open_in(home.shard, held.block())
-            && !self.ports.is_any_out_of_service()
-            && !self.rules.set.has_source_pools()
+            && !self.policy.has_special_addresses
         {
             return Some(held.block());
         }

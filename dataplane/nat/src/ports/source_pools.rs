@@ -31,13 +31,14 @@ impl Nat {
 
     /// Returns the position of the shard's address with the most free blocks in a source pool; None
     /// if all are taken.
+    #[inline]
     pub(crate) fn least_loaded(&mut self, shard: ShardIndex, pool: SourcePool) -> Option<u32> {
         let Self { ports, rules, random, .. } = self;
-        let set = &*rules.set;
-        match set.has_source_pools() {
-            false => ports.least_loaded(shard, random, |_| true),
+        match rules.set.has_source_pools() {
+            false => ports.least_loaded(shard, random),
             true => {
-                ports.least_loaded(shard, random, |address| set.source_pool_of(address) == pool)
+                let is_its = |address| rules.set.source_pool_of(address) == pool;
+                ports.least_loaded_of(shard, random, is_its)
             }
         }
     }

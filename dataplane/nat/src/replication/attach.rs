@@ -109,18 +109,20 @@ impl MappingCopy {
 }
 
 impl Nat {
-    /// Returns the copy that an image makes, if such a mapping can lie in this lane.
+    /// Returns the copy that an image makes, if such a mapping can lie in this lane. `asked` as in
+    /// [`attach`](Self::attach).
     #[inline]
     pub(crate) fn copy_of(
         &self,
         slab: SlabId,
         image: &MappingImage,
+        asked: Option<Endpoint>,
         paired_address: Option<u32>,
     ) -> Option<MappingCopy> {
         let mut nowhere = Nearby::NOWHERE;
         let place = self.place_of(slab, image, paired_address, &mut nowhere)?;
         let mut copy = self.copy_at(slab, image, place, RecordId::NONE);
-        if let Some(asked) = image.asked() {
+        if let Some(asked) = asked {
             copy.outbound = self.redirected_hash(copy.outbound, asked);
         }
         Some(copy)
@@ -211,16 +213,18 @@ impl Nat {
     }
 
     /// Makes a record that was put into its slot the mapping of a copy. If there is no room for
-    /// what belongs to it, the record is forgotten.
+    /// what belongs to it, the record is forgotten. `asked`: the destination that the home asks, if
+    /// the mapping's flow has another one.
     #[inline(always)]
     pub(crate) fn attach(
         &mut self,
         slab: SlabId,
         id: RecordId,
         copy: &MappingCopy,
+        asked: Option<Endpoint>,
         now: Tick,
     ) -> Applied {
-        match self.try_attach(slab, id, copy, now) {
+        match self.try_attach(slab, id, copy, asked, now) {
             Some(()) => Applied::Done,
             None => self.refuse(slab, id, copy),
         }
@@ -251,6 +255,7 @@ impl Nat {
         slab: SlabId,
         id: RecordId,
         copy: &MappingCopy,
+        asked: Option<Endpoint>,
         now: Tick,
     ) -> Option<()> {
         let image = &copy.image;
@@ -291,7 +296,7 @@ impl Nat {
         if image.gre_key().is_some() {
             self.policy.has_keyed = true;
         }
-        if let Some(asked) = image.asked() {
+        if let Some(asked) = asked {
             self.policy.has_redirected = true;
             self.mappings.get_mut(id).set_asked(asked);
         }

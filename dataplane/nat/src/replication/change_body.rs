@@ -91,6 +91,8 @@ pub(crate) struct StateBody {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) mapping: Option<MappingImage>,
+    /// The destination that the home asks, if the mapping's flow has another one.
+    pub(crate) asked: Option<Endpoint>,
     pub(crate) session: Option<SessionImage>,
     pub(crate) paired_address: Option<u32>,
     pub(crate) idle_sec: Option<u32>,
@@ -129,13 +131,11 @@ impl<'a> BodyWriter<'a> {
         if let Some(key) = image.gre_key() {
             self.lengthen(key.to_be_bytes());
         }
-        if let Some(asked) = image.asked() {
-            self.asked(asked);
-        }
     }
 
+    /// Writes the destination that the home asks, behind the image of a flow that has another one.
     #[inline(never)]
-    fn asked(&mut self, asked: Endpoint) {
+    pub(crate) fn asked(&mut self, asked: Endpoint) {
         self.part(ASKED, endpoint_bytes(asked));
     }
 
@@ -216,7 +216,7 @@ impl Body {
     /// Reads a body. None if a part is cut off or has a value that cannot occur.
     #[inline]
     pub(crate) fn read(mut bytes: &[u8]) -> Option<Body> {
-        let (mut body, mut asked) = (Body::default(), Endpoint::default());
+        let mut body = Body::default();
         while let [kind, len, rest @ ..] = bytes {
             let (fields, behind) = rest.split_at_checked(usize::from(*len))?;
             match *kind {
@@ -229,15 +229,22 @@ impl Body {
                 RUN => body.run = Some(word(fields.first_chunk()?)),
                 SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
                 STATE => body.state = Some(read_state(fields.first_chunk()?)),
-                ASKED => asked = endpoint_at(fields.first_chunk::<ASKED_LEN>()?, 0),
+                ASKED => body.asked = Some(endpoint_at(fields.first_chunk::<ASKED_LEN>()?, 0)),
                 _ => {}
             }
             bytes = behind;
         }
-        if let Some(mapping) = body.mapping {
-            body.mapping = Some(mapping.with_asked(asked)?);
-        }
-        bytes.is_empty().then_some(body)
+        (bytes.is_empty() && body.has_its_destination()).then_some(body)
+    }
+}
+
+impl Body {
+    /// Whether it has the asked destination exactly if the mapping's flow has another one. Such a
+    /// flow is its home's: no rule redirects those of remotes.
+    fn has_its_destination(&self) -> bool {
+        let redirected = self.mapping.filter(MappingImage::is_redirected);
+        let is_of_remote = |it: MappingImage| it.state().has(SessionState::OPENED_BY_REMOTE);
+        redirected.is_some() == self.asked.is_some() && !redirected.is_some_and(is_of_remote)
     }
 }
 
@@ -248,7 +255,7 @@ impl MappingImage {
     pub(crate) fn read_alone(body: &[u8]) -> Option<MappingImage> {
         match body {
             [IMAGE, len, fields @ ..] if usize::from(*len) == fields.len() => {
-                read_image(fields).filter(|image| image.asked().is_none())
+                read_image(fields).filter(|image| !image.is_redirected())
             }
             _ => None,
         }
@@ -258,8 +265,8 @@ impl MappingImage {
 /// Rewrites the body of a change for a peer that speaks a version of the protocol before images.
 /// Returns its length in `out`; a body that this version does not write is copied as it is.
 pub fn body_without_images(body: &[u8], out: &mut [u8; BODY_MAX]) -> usize {
-    let Some(Body { mapping: Some(mapping), session, paired_address, .. }) = Body::read(body)
-    else {
+    let read = Body::read(body);
+    let Some(Body { mapping: Some(mapping), asked, session, paired_address, .. }) = read else {
         let len = body.len().min(BODY_MAX);
         out[..len].copy_from_slice(&body[..len]);
         return len;
@@ -269,7 +276,7 @@ pub fn body_without_images(body: &[u8], out: &mut [u8; BODY_MAX]) -> usize {
         writer.session_fields(&session);
     }
     writer.mapping_fields(&mapping);
-    if let Some(asked) = mapping.asked() {
+    if let Some(asked) = asked {
         writer.asked(asked);
     }
     if let Some(address) = paired_address {

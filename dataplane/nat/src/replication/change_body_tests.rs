@@ -25,8 +25,8 @@ impl Fields {
             state_of_home(halves[3]),
             words[5],
         );
-        let asked = Endpoint::new(words[7], halves[1]);
-        let mapping = mapping.with_asked(asked).expect("no remote has opened its flow");
+        let mapping = (flags & 8 != 0).then_some(mapping);
+        let is_redirected = mapping.is_some_and(|mapping| mapping.is_redirected());
         let session = SessionImage {
             mapping_slot: words[6] & !(1 << OFFSET_BITS),
             mapping_version: words[7].max(1),
@@ -34,7 +34,8 @@ impl Fields {
             state: SessionState::known(halves[0] & !SessionState::REDIRECTED),
         };
         Body {
-            mapping: (flags & 8 != 0).then_some(mapping),
+            mapping,
+            asked: is_redirected.then_some(Endpoint::new(words[7], halves[1])),
             session: (flags & 16 != 0).then_some(session),
             paired_address: (flags & 32 != 0).then_some(words[7]),
             idle_sec: (flags & 64 != 0).then_some(words[6]),
@@ -68,6 +69,7 @@ fn written(body: &Body) -> Vec<u8> {
     let mut writer = BodyWriter::new(&mut bytes);
     body.session.iter().for_each(|session| writer.session(session));
     body.mapping.iter().for_each(|mapping| writer.mapping(mapping));
+    body.asked.iter().for_each(|&asked| writer.asked(asked));
     body.paired_address.iter().for_each(|&paired_address| writer.paired_address(paired_address));
     body.idle_sec.iter().for_each(|&seconds| writer.idle(seconds));
     body.run.iter().for_each(|&slots| writer.run(slots));
@@ -107,11 +109,12 @@ fn unknown_parts_and_trailing_fields_are_skipped() {
 fn a_body_for_an_earlier_version_says_the_same_without_an_image() {
     check!().with_type::<Fields>().for_each(|fields| {
         let whole = fields.body();
-        let Body { session, mapping, paired_address, .. } = whole;
+        let Body { session, mapping, asked, paired_address, .. } = whole;
         let session = session.filter(|_| mapping.is_some());
         let paired_address = paired_address.filter(|_| mapping.is_some());
-        let record = Body { session, mapping, paired_address, ..Body::default() };
-        let update = Body { mapping: None, session: None, paired_address: None, ..whole };
+        let record = Body { session, mapping, asked, paired_address, ..Body::default() };
+        let update =
+            Body { mapping: None, asked: None, session: None, paired_address: None, ..whole };
         for body in [record, update] {
             let mut bytes = [0; BODY_MAX];
             let len = body_without_images(&written(&body), &mut bytes);

@@ -37,8 +37,6 @@ pub(crate) struct MappingImage {
     words: [u64; 4],
     /// Valid with [`Mapping::KEYED`]; else 0.
     gre_key: u32,
-    /// The destination that the home asks, if its flow has another one; else zeros.
-    asked: Endpoint,
     /// As in the words.
     protocol: Protocol,
     /// As in the words: `Live` or `Quarantined`.
@@ -70,7 +68,6 @@ impl MappingImage {
                 remote & !OWN_STATE,
             ],
             gre_key: mapping.gre_key().unwrap_or(0),
-            asked: mapping.asked().unwrap_or_default(),
             protocol: mapping.protocol,
             kind: match mapping.kind {
                 MappingKind::Quarantined => MappingKind::Quarantined,
@@ -80,13 +77,8 @@ impl MappingImage {
     }
 
     /// No mapping.
-    pub(crate) const EMPTY: Self = Self {
-        words: [0; 4],
-        gre_key: 0,
-        asked: Endpoint::new(0, 0),
-        protocol: Protocol::Udp,
-        kind: MappingKind::Live,
-    };
+    pub(crate) const EMPTY: Self =
+        Self { words: [0; 4], gre_key: 0, protocol: Protocol::Udp, kind: MappingKind::Live };
 
     /// Fills the record of a copy, but for its times and what only this worker knows.
     #[inline(always)]
@@ -143,7 +135,6 @@ impl MappingImage {
                     | u64::from(remote.port) << 48,
             ],
             gre_key: if flags & Mapping::KEYED != 0 { gre_key } else { 0 },
-            asked: Endpoint::default(),
             protocol,
             kind,
         }
@@ -176,28 +167,13 @@ impl MappingImage {
         };
         let is_keyed = words[2] >> FLAGS_SHIFT & u64::from(Mapping::KEYED) != 0;
         let gre_key = if is_keyed { gre_key? } else { 0 };
-        Some(Self { words, gre_key, asked: Endpoint::default(), protocol, kind })
+        Some(Self { words, gre_key, protocol, kind })
     }
 
+    /// Whether the mapping's flow has another destination than its home asked.
     #[inline(always)]
-    fn is_redirected(&self) -> bool {
+    pub(crate) fn is_redirected(&self) -> bool {
         self.words[3] & u64::from(SessionState::REDIRECTED) << STATE_SHIFT != 0
-    }
-
-    /// Returns the destination that the home asks, if its flow has another one.
-    #[inline(always)]
-    pub(crate) fn asked(&self) -> Option<Endpoint> {
-        self.is_redirected().then_some(self.asked)
-    }
-
-    /// Returns the image with the destination that the home asks, which counts if its flow has
-    /// another one. None if a remote has opened such a flow: no rule redirects those.
-    pub(crate) fn with_asked(self, asked: Endpoint) -> Option<Self> {
-        if !self.is_redirected() {
-            return Some(self);
-        }
-        let is_of_home = !self.state().has(SessionState::OPENED_BY_REMOTE);
-        is_of_home.then_some(Self { asked, ..self })
     }
 
     #[inline(always)]
@@ -316,12 +292,8 @@ mod tests {
                 let expected = fields.image();
                 let mut mapping = <Mapping as weir_flow::Record>::EMPTY;
                 weir_flow::Record::set_version(&mut mapping, u32::from(window) + 1);
-                let asked = Endpoint::new(fields.words[4], extra);
-                let expected = expected.with_asked(asked).unwrap_or(expected);
                 expected.fill(&mut mapping, ShardIndex(shard));
-                if let Some(asked) = expected.asked() {
-                    mapping.set_asked(asked);
-                }
+                assert_eq!(mapping.is_redirected(), expected.is_redirected());
                 if is_uncommitted && !fields.is_quarantined {
                     mapping.kind = MappingKind::Uncommitted;
                 }

@@ -382,6 +382,9 @@ impl Nat {
     #[inline(always)]
     pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
         writer.mapping(&MappingImage::of(mapping, self.now.since(mapping.created)));
+        if let Some(asked) = mapping.asked() {
+            writer.asked(asked);
+        }
         if !self.policy.enabled {
             return;
         }

@@ -109,7 +109,7 @@ impl ReplicaMut<'_> {
             for (copy, (change, body)) in copies[..count].iter().zip(changes.by_ref()) {
                 let applied = match are_copies & 1 {
                     0 => self.nat.apply_any(slab, change, body, now),
-                    _ => self.nat.apply_mapping(slab, change, copy, now),
+                    _ => self.nat.apply_mapping(slab, change, copy, None, now),
                 };
                 self.nat.count(applied);
                 are_copies >>= 1;
@@ -217,8 +217,8 @@ impl Nat {
             },
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
                 (RecordTable::Mappings, Some(image), _) => {
-                    match self.copy_of(slab, &image, body.paired_address) {
-                        Some(copy) => self.apply_mapping(slab, change, &copy, now),
+                    match self.copy_of(slab, &image, body.asked, body.paired_address) {
+                        Some(copy) => self.apply_mapping(slab, change, &copy, body.asked, now),
                         None => Applied::Invalid,
                     }
                 }
@@ -244,17 +244,18 @@ impl Nat {
         slab: SlabId,
         change: LaneChange,
         copy: &MappingCopy,
+        asked: Option<Endpoint>,
         now: Tick,
     ) -> Applied {
         let (_, slot) = table_slot(change.slot);
         let id = match self.mappings.put_newer(slab, slot, change.version, copy.hint) {
             Some(id) => id,
-            None => match self.put_mapping(slab, change, copy, now) {
+            None => match self.put_mapping(slab, change, copy, asked, now) {
                 Ok(id) => id,
                 Err(applied) => return applied,
             },
         };
-        self.attach(slab, id, copy, now)
+        self.attach(slab, id, copy, asked, now)
     }
 
     /// Puts a record into the mapping's slot, whatever it holds.
@@ -267,6 +268,7 @@ impl Nat {
         slab: SlabId,
         change: LaneChange,
         copy: &MappingCopy,
+        asked: Option<Endpoint>,
         now: Tick,
     ) -> Result<RecordId, Applied> {
         let LaneChange { kind, slot, version } = change;
@@ -282,7 +284,7 @@ impl Nat {
         let version_held = known.map_or(0, |id| self.mappings.get(id).version());
         let held = known.filter(|&id| self.mappings.get(id).is_live());
         if let Some(id) = held.filter(|_| version == version_held) {
-            if self.is_same_mapping(id, image) {
+            if self.is_same_mapping(id, image, asked) {
                 return Err(self.change_mapping(id, kind, image, now));
             }
             // A correct owner never gives one version to two mappings.
@@ -296,12 +298,12 @@ impl Nat {
         put.ok_or_else(|| self.lane_is_full(slab))
     }
 
-    fn is_same_mapping(&self, id: RecordId, image: &MappingImage) -> bool {
+    fn is_same_mapping(&self, id: RecordId, image: &MappingImage, asked: Option<Endpoint>) -> bool {
         let mapping = self.mappings.get(id);
         mapping.outer == image.outer()
             && mapping.inside() == image.inside()
             && mapping.is_public(image.public(), image.protocol())
-            && mapping.asked() == image.asked()
+            && mapping.asked() == asked
             && (!self.policy.by_key || mapping.gre_key() == image.gre_key())
     }
 

@@ -22,6 +22,9 @@ impl Nat {
         (image, mapping_image, paired_address): (&SessionImage, &MappingImage, Option<u32>),
         now: Tick,
     ) -> Applied {
+        if mapping_image.is_redirected() {
+            return Applied::Invalid;
+        }
         let (held, version_held) = self.held::<FurtherSession>(slab, slot);
         if let Some(id) = held {
             let session = *self.sessions.get(id);
@@ -51,11 +54,11 @@ impl Nat {
         let (_, mapping_slot) = table_slot(image.mapping_slot);
         let mapping_version = image.mapping_version;
         if self.live_mapping(slab, mapping_slot, mapping_version).is_none() {
-            let Some(copy) = self.copy_of(slab, mapping_image, paired_address) else {
+            let Some(copy) = self.copy_of(slab, mapping_image, None, paired_address) else {
                 return Applied::Invalid;
             };
             let change = LaneChange { kind, slot: image.mapping_slot, version: mapping_version };
-            let brought = self.apply_mapping(slab, change, &copy, now);
+            let brought = self.apply_mapping(slab, change, &copy, None, now);
             if brought != Applied::Done {
                 return brought;
             }

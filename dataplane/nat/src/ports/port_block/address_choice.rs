@@ -1,20 +1,14 @@
 //! The public address for a home's next block.
 
-use super::PortBlocks;
+use super::{PortBlocks, PublicAddress};
 use crate::endpoint::ShardIndex;
 use crate::ports::random::Random;
 
 impl PortBlocks {
-    /// Returns the shard's address with the most free blocks among those that are wanted, None if
-    /// all are taken. Equal ones are chosen from at random, so that homes spread and an outsider
-    /// cannot foretell the paired address.
-    #[inline]
-    pub(crate) fn least_loaded(
-        &self,
-        shard: ShardIndex,
-        random: &mut Random,
-        is_wanted: impl Fn(u32) -> bool,
-    ) -> Option<u32> {
+    /// Returns the shard's address with the most free blocks, None if all are taken. Equal ones are
+    /// chosen from at random, so that homes spread and an outsider cannot foretell the paired
+    /// address.
+    pub(crate) fn least_loaded(&self, shard: ShardIndex, random: &mut Random) -> Option<u32> {
         let pool = &self.shards[usize::from(shard.0)];
         if pool.blocks_free == 0 {
             return None;
@@ -23,9 +17,30 @@ impl PortBlocks {
         let (before, from) = pool.positions.split_at(start);
         // max_by_key takes the last of equal ones; going backwards, that is the first one from the
         // start on.
-        let round = from.iter().chain(before).rev().map(|&at| (at, &self.addresses[at as usize]));
-        let wanted = round.filter(|(_, place)| is_wanted(place.address));
-        let (position, place) = wanted.max_by_key(|(_, place)| place.blocks_free)?;
-        (place.blocks_free > 0).then_some(position)
+        let round = from.iter().chain(before).rev();
+        round.max_by_key(|&&address| self.addresses[address as usize].blocks_free).copied()
+    }
+
+    /// As [`least_loaded`](Self::least_loaded), among the addresses that are wanted.
+    #[cold]
+    pub(crate) fn least_loaded_of(
+        &self,
+        shard: ShardIndex,
+        random: &mut Random,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let positions = &self.shards[usize::from(shard.0)].positions;
+        if positions.is_empty() {
+            return None;
+        }
+        let start = random.below(positions.len() as u32) as usize;
+        let (before, from) = positions.split_at(start);
+        let blocks_free = |position: u32| {
+            let PublicAddress { address, blocks_free, .. } = self.addresses[position as usize];
+            if is_wanted(address) { blocks_free } else { 0 }
+        };
+        let round = from.iter().chain(before).map(|&position| (position, blocks_free(position)));
+        let (position, blocks_free) = round.max_by_key(|&(_, blocks_free)| blocks_free)?;
+        (blocks_free > 0).then_some(position)
     }
 }
