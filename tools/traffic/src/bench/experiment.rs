@@ -17,6 +17,10 @@ const SHARED_RAW_MAX: usize = 3;
 const WEIR_BYTES_PER_FLOW: u64 = 110;
 /// Bytes of one flow in the generator.
 const GENERATOR_BYTES_PER_FLOW: u64 = 40;
+/// Bytes of one rule in weir, while it reads and compiles them.
+const WEIR_BYTES_PER_RULE: u64 = 4_000;
+/// Rules that weir reads and compiles in a second when it starts.
+const RULES_PER_SEC: f64 = 25_000.0;
 /// Packet buffers and programs of both processes.
 const BASE_BYTES: u64 = 1 << 30;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -180,8 +184,8 @@ impl Point {
                 2 * load.workers
             ));
         }
-        let needed =
-            load.workers as u64 * (load.weir_bytes() + load.generator_bytes()) + BASE_BYTES;
+        let flows = load.workers as u64 * (load.weir_bytes() + load.generator_bytes());
+        let needed = flows + u64::from(load.rules.count) * WEIR_BYTES_PER_RULE + BASE_BYTES;
         (needed > available).then(|| {
             let gb = |bytes: u64| bytes as f64 / 1e9;
             format!("needs {:.1} GB, this machine has {:.1} GB free", gb(needed), gb(available))
@@ -231,7 +235,8 @@ impl Load {
         let tables = f64::from(self.flows_max()) / 4e6;
         let learn = f64::from(self.flows) / 2e6;
         let tunnel = if self.access == Access::Gre { 0.1 } else { 0.0 };
-        2.5 + tunnel + tables + learn + (self.warm_up + self.measured).as_secs_f64()
+        let rules = f64::from(self.rules.count) / RULES_PER_SEC;
+        2.5 + tunnel + tables + learn + rules + (self.warm_up + self.measured).as_secs_f64()
     }
 }
 
