@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::experiment::{Experiment, Point, Probe, Scale};
 use super::load::{Access, Load, Size, count};
-use super::rule_experiments::rules;
+use super::rule_experiments::{rules, rules_linux};
 use crate::attack::Attack;
 
 /// Number and length of the measurements.
@@ -51,7 +51,9 @@ pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
 /// Returns the experiments that run only when they are named: they take long, or need more than the
 /// two processes, or another program.
 pub(super) fn on_request(is_short: bool) -> Vec<Experiment> {
-    vec![vpp(is_short), session_log(is_short), floods(is_short)]
+    let extent = if is_short { SHORT } else { FULL };
+    let rules_linux = rules_linux(extent.sweep_rounds);
+    vec![vpp(is_short), rules_linux, session_log(is_short), floods(is_short)]
 }
 
 fn point(label: impl Into<String>, x: f64, load: Load, probe: Probe) -> Point {

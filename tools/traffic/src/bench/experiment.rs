@@ -36,7 +36,10 @@ pub(super) enum Probe {
     Flood,
     /// The same, with Linux nftables in the same rounds.
     FloodBesideLinux,
-    /// The same, with VPP in the same rounds.
+    /// A flood of first packets behind rules, with Linux nftables behind as many, each a rule of a
+    /// list or an element of a set.
+    FloodBesideLinuxRules { are_sets: bool },
+    /// A flood, with VPP in the same rounds.
     FloodBesideVpp,
     /// Latency at half of the rate of weir's own flood, and of raw forwarding at the same rate.
     HalfLoad,
@@ -64,6 +67,7 @@ impl Probe {
     pub(super) fn needs_raw(self) -> bool {
         match self {
             Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => true,
+            Probe::FloodBesideLinuxRules { .. } => true,
             Probe::HalfLoad | Probe::ZeroLoss => true,
             Probe::Expiry | Probe::Flush | Probe::Capacity => false,
             Probe::SessionLogRate | Probe::SessionLogCost | Probe::RuleChange => false,
@@ -73,7 +77,8 @@ impl Probe {
 
     /// Whether its rounds measure two builds if another build is given.
     pub(super) fn compares_builds(self) -> bool {
-        matches!(self, Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp)
+        let is_flood = matches!(self, Probe::Flood | Probe::FloodBesideLinuxRules { .. });
+        is_flood || matches!(self, Probe::FloodBesideLinux | Probe::FloodBesideVpp)
     }
 
     /// Number of rounds of weir, raw, Linux and VPP within one round of this probe, without the
@@ -82,6 +87,7 @@ impl Probe {
         match self {
             Probe::Flood | Probe::Flush => 1.0,
             Probe::FloodBesideLinux | Probe::Expiry | Probe::Attack(_) => 2.0,
+            Probe::FloodBesideLinuxRules { .. } => 2.0,
             Probe::FloodBesideVpp | Probe::SessionLogCost | Probe::RuleChange => 2.0,
             Probe::HalfLoad => 3.0,
             Probe::ZeroLoss | Probe::Capacity => 8.0,

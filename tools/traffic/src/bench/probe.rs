@@ -111,7 +111,10 @@ impl BenchContext<'_> {
         let load = &point.load;
         let mut round = Round::default();
         match point.probe {
-            Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => {
+            Probe::Flood
+            | Probe::FloodBesideLinux
+            | Probe::FloodBesideLinuxRules { .. }
+            | Probe::FloodBesideVpp => {
                 let is_other_first = number.is_multiple_of(2);
                 let before = self.other_build(load, is_other_first)?;
                 let run = self.weir_flood(load)?;
@@ -121,11 +124,14 @@ impl BenchContext<'_> {
                     round.figures.enter_other_build(other.figures.get(Figure::WeirCycles));
                     round.wrong += other.flooded.wrong;
                 }
-                if point.probe == Probe::FloodBesideLinux {
-                    notes.extend(linux::round(self, load, &mut round.figures)?);
-                }
-                if point.probe == Probe::FloodBesideVpp {
-                    round.wrong += vpp::round(self, load, &mut round.figures)?;
+                let figures = &mut round.figures;
+                match point.probe {
+                    Probe::FloodBesideLinux => notes.extend(linux::round(self, load, figures)?),
+                    Probe::FloodBesideLinuxRules { are_sets } => {
+                        notes.extend(linux::opening_round(self, load, are_sets, figures)?);
+                    }
+                    Probe::FloodBesideVpp => round.wrong += vpp::round(self, load, figures)?,
+                    _ => {}
                 }
             }
             Probe::HalfLoad => self.half_load(load, &mut round)?,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::experiment::{Experiment, Point, Probe};
-use super::load::{Load, count};
+use super::load::{Access, Load, count};
 use super::rules::LoadRules;
 
 const MILLION: u32 = 1_000_000;
@@ -61,6 +61,31 @@ pub(super) fn rules(rounds: usize, measured: Duration) -> Experiment {
     }
 }
 
+/// Plain access, as the kernel has no tunnel to remove either.
+pub(super) fn rules_linux(rounds: usize) -> Experiment {
+    let points = [(0, false), (1_000, false), (10_000, false), (1_000, true), (100_000, true)];
+    let points = points.into_iter().map(|(count, are_sets)| {
+        let rules = LoadRules { count, refuses_new: false };
+        let form = if are_sets { "sets" } else { "list" };
+        Point {
+            label: format!("{} rules, {form}", self::count(count.into())),
+            x: count.into(),
+            load: Load { access: Access::Plain, rules, ..opened() },
+            probe: Probe::FloodBesideLinuxRules { are_sets },
+        }
+    });
+    Experiment {
+        name: "rules-linux",
+        title: "Rules beside the kernel's",
+        about: "Plain access, packets that open a flow, behind rules of an ISP's mix of which none fits. weir: each packet goes up and opens a flow, 1 M are open before. \
+                Linux: nftables source NAT on one core; the rules stand behind the one that accepts packets of live flows, one by one (list) or as elements of three interval sets \
+                (sets); its figure is that of opening 200,000 flows (20,000 in a list of 10 k) in an empty table, and making and counting the frames is included.",
+        axis: None,
+        rounds,
+        points: points.collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +101,16 @@ mod tests {
         let opened = rules.points.iter().find(|point| point.label == "opened, 1 M rules").unwrap();
         assert_eq!(opened.load.new_flows, 9_600_000);
         assert_eq!(opened.load.lasting(2 * OPENING_TIME).new_flows, 17_600_000);
+    }
+
+    #[test]
+    fn weir_has_as_many_rules_as_the_kernel_beside_it() {
+        for point in rules_linux(3).points {
+            let rules = format!("{} rules, ", count(point.load.rules.count.into()));
+            let form = point.label.strip_prefix(&rules).unwrap();
+            let are_sets = form == "sets";
+            assert_eq!(point.probe, Probe::FloodBesideLinuxRules { are_sets });
+            assert!(point.load.access == Access::Plain && point.load.up_share == 100.0);
+        }
     }
 }
