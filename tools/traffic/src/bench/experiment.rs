@@ -129,12 +129,17 @@ pub(super) struct Experiment {
 
 impl Experiment {
     /// Returns the experiment with other numbers of rounds and other lengths of floods; None leaves
-    /// a value unchanged. Floods that only keep a table filled do not change.
+    /// a value unchanged. Floods that only keep a table filled do not change, and the flood of a
+    /// changed rule, which has to be in force before its end, does not become shorter.
     pub(super) fn with(mut self, rounds: Option<usize>, measured: Option<Duration>) -> Self {
         self.rounds = rounds.unwrap_or(self.rounds);
-        for load in self.points.iter_mut().map(|point| &mut point.load) {
+        for Point { load, probe, .. } in &mut self.points {
+            let shortest = match probe {
+                Probe::RuleChange => load.measured,
+                _ => Duration::ZERO,
+            };
             if let Some(measured) = measured.filter(|_| load.measured >= SHORTEST_FLOOD) {
-                *load = load.lasting(measured);
+                *load = load.lasting(measured.max(shortest));
             }
         }
         self
@@ -281,6 +286,10 @@ mod tests {
         let measured: Vec<u128> =
             asked.points.iter().map(|point| point.load.measured.as_millis()).collect();
         assert_eq!((asked.rounds, measured), (7, vec![9000, 1]));
+        let changed = experiment(vec![point(10, Probe::RuleChange)]);
+        let of = |asked: Experiment| asked.points[0].load.measured;
+        assert_eq!(of(changed.clone().with(None, Some(SHORTEST_FLOOD))), Duration::from_secs(1));
+        assert_eq!(of(changed.with(None, Some(Duration::from_secs(9)))), Duration::from_secs(9));
         assert_eq!(experiment(Vec::new()).with(None, None).rounds, 3);
     }
 
