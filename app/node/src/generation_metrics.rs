@@ -23,7 +23,9 @@ pub(crate) fn generations(
     let is_refused = generations.status().refused.is_some();
     let help = "1 after settings were refused, until settings are taken.";
     family.gauge("weir_generation_refused", help, alone(f64::from(u8::from(is_refused))))?;
-    let help = "Time in which all workers took the newest generation.";
+    let help = "Time for which the newest generation was compiled.";
+    family.gauge("weir_generation_build_seconds", help, alone(generations.build_seconds()))?;
+    let help = "Time from the end of that compilation until all workers had taken the generation.";
     family.gauge("weir_generation_swap_seconds", help, alone(generations.swap_seconds()))
 }
 

@@ -51,7 +51,9 @@ pub(crate) struct Generations {
     file: Option<ReloadedFile>,
     /// Number of the newest generation.
     wanted: Arc<AtomicU64>,
-    /// Nanoseconds from the first request to the last worker's answer.
+    /// Nanoseconds for which the newest generation was compiled.
+    build_ns: AtomicU64,
+    /// Nanoseconds from the end of that to the last worker's answer.
     swap_ns: AtomicU64,
     state: Mutex<GenerationState>,
 }
@@ -80,12 +82,16 @@ struct BuiltGeneration {
     rules: Arc<[NamedRule]>,
     /// What is left for a restart.
     left: Vec<NeedsRestart>,
+    /// How long it took to compile, and when that was done.
+    took: Duration,
+    done: Instant,
 }
 
 impl BuiltFor {
     /// # Errors
     /// When the settings cannot work.
     fn build(&self, config: &Config, number: u64) -> Result<BuiltGeneration, String> {
+        let began = Instant::now();
         let flows = FlowSettings::new(&config.policy, &config.public)?;
         let (mut settings, mut left) = (Vec::new(), Vec::new());
         for (worker, built_for) in self.nat.iter().enumerate() {
@@ -96,7 +102,8 @@ impl BuiltFor {
             settings.push(live);
         }
         left.dedup();
-        Ok(BuiltGeneration { settings, rules: flows.named, left })
+        let done = Instant::now();
+        Ok(BuiltGeneration { settings, rules: flows.named, left, took: done - began, done })
     }
 }
 
@@ -152,6 +159,7 @@ impl Generations {
         let built = self.built_for.build(config, 0);
         let built = built.map_err(|reason| Failure::Engine { worker: 0, reason })?;
         self.state().rules = Some(built.rules);
+        self.build_ns.store(nanoseconds(built.took), Relaxed);
         Ok(built.settings)
     }
 
@@ -161,6 +169,7 @@ impl Generations {
             built_for: Arc::default(),
             file: None,
             wanted: Arc::default(),
+            build_ns: AtomicU64::new(0),
             swap_ns: AtomicU64::new(0),
             state: Mutex::default(),
         }
@@ -171,7 +180,12 @@ impl Generations {
         self.wanted.load(Relaxed)
     }
 
-    /// Returns the seconds that the newest generation took from the first worker to the last.
+    /// Returns the seconds for which the newest generation was compiled.
+    pub(crate) fn build_seconds(&self) -> f64 {
+        Duration::from_nanos(self.build_ns.load(Relaxed)).as_secs_f64()
+    }
+
+    /// Returns the seconds from the end of that until the last worker had taken it.
     pub(crate) fn swap_seconds(&self) -> f64 {
         Duration::from_nanos(self.swap_ns.load(Relaxed)).as_secs_f64()
     }
@@ -237,13 +251,12 @@ impl Generations {
         built: BuiltGeneration,
         source: SettingsSource,
     ) -> Vec<usize> {
-        let began = Instant::now();
-        let BuiltGeneration { settings, rules, left } = built;
+        let BuiltGeneration { settings, rules, left, took, done } = built;
         let for_restart = left.iter().map(|left| format!("nat.{}: {left}", left.key()));
         self.replace(
             number,
             GenerationState {
-                since: Some(began),
+                since: Some(Instant::now()),
                 refused: None,
                 for_restart: for_restart.collect(),
                 rules: Some(rules),
@@ -251,7 +264,8 @@ impl Generations {
             },
         );
         let lagging = swap(workers, settings, &self.wanted).await;
-        self.swap_ns.store(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.build_ns.store(nanoseconds(took), Relaxed);
+        self.swap_ns.store(nanoseconds(done.elapsed()), Relaxed);
         for worker in &lagging {
             let seconds = ANSWER_TIMEOUT.as_secs();
             tracing::error!(
@@ -274,6 +288,10 @@ impl Generations {
     fn state(&self) -> std::sync::MutexGuard<'_, GenerationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Builds a generation on a thread of its own, which gives way to all others: it may take a while.

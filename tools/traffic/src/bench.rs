@@ -46,6 +46,7 @@ mod rate_search;
 mod report;
 mod rounds;
 mod rule_change;
+mod rule_experiments;
 mod rules;
 mod session_log;
 mod testpmd;

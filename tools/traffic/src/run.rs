@@ -21,8 +21,9 @@ const MTU: u16 = 1500;
 const MEMORY_MB: usize = 128;
 /// Time limits for the device to connect, and to answer ARP.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(10);
-/// The same for a device that translates: it may build the tables of sixty million flows first.
-const TRANSLATOR_PATIENCE: Duration = Duration::from_secs(120);
+/// The same for a device that translates: it may build the tables of sixty million flows first, or
+/// compile a million rules.
+const TRANSLATOR_PATIENCE: Duration = Duration::from_secs(600);
 
 /// One port of a run.
 #[derive(Clone, Debug)]

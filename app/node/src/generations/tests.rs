@@ -92,13 +92,18 @@ fn changed_timer_is_taken_by_the_worker_as_the_next_generation() {
     let running = Running::start();
     let same = running.reload(TEXT, WISH);
     assert_eq!((same.outcome, same.generation), (ReloadOutcome::Unchanged, 0));
+    let figures = || (running.generations.build_seconds(), running.generations.swap_seconds());
+    assert_eq!(figures(), (0.0, 0.0));
     let text = with("[timeouts]\nudp_sec = 130");
     let dry = running.reload(&text, DRY);
     assert_eq!((dry.outcome, dry.generation), (ReloadOutcome::WouldApply, 0));
+    assert_eq!(figures(), (0.0, 0.0));
     assert!(running.taken.try_recv().is_err());
     let done = running.reload(&text, WISH);
     assert_eq!((done.outcome, done.generation), (ReloadOutcome::Applied, 1));
     assert!(done.lagging.is_empty());
+    let (compiled, taken) = figures();
+    assert!(compiled > 0.0 && taken > 0.0, "{compiled} s, {taken} s");
     assert_eq!(done.changes[0].subject, "timeouts.udp_sec");
     assert_eq!(running.taken.try_recv(), Ok(1));
     assert_eq!(running.reload(&text, WISH).outcome, ReloadOutcome::Unchanged);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::experiment::{Experiment, Point, Probe, Scale};
 use super::load::{Access, Load, Size, count};
-use super::rules::LoadRules;
+use super::rule_experiments::{rules, rules_linux};
 use crate::attack::Attack;
 
 /// Number and length of the measurements.
@@ -24,8 +24,6 @@ const FULL: Extent =
     Extent { is_short: false, rounds: 5, sweep_rounds: 3, measured: Duration::from_secs(2) };
 
 pub(super) const MILLION: u32 = 1_000_000;
-/// Time of a flood in which a rule is changed: the compilation has a small share of a core.
-const CHANGE_TIME: Duration = Duration::from_secs(20);
 const FLOWS: &str = "flows";
 
 /// Returns the experiments of a benchmark: the everyday ones, or all.
@@ -39,7 +37,7 @@ pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
             subscribers(extent),
             shards(extent),
             flows(extent),
-            rules(extent),
+            rules(extent.sweep_rounds, extent.measured),
             workers(extent),
             tear_down(extent),
             capacity(extent),
@@ -53,7 +51,9 @@ pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
 /// Returns the experiments that run only when they are named: they take long, or need more than the
 /// two processes, or another program.
 pub(super) fn on_request(is_short: bool) -> Vec<Experiment> {
-    vec![vpp(is_short), session_log(is_short), floods(is_short)]
+    let extent = if is_short { SHORT } else { FULL };
+    let rules_linux = rules_linux(extent.sweep_rounds);
+    vec![vpp(is_short), rules_linux, session_log(is_short), floods(is_short)]
 }
 
 fn point(label: impl Into<String>, x: f64, load: Load, probe: Probe) -> Point {
@@ -250,39 +250,6 @@ fn flows(extent: Extent) -> Experiment {
     }
 }
 
-fn rules(extent: Extent) -> Experiment {
-    let established = Load::new(MILLION, extent.measured);
-    let opening = Load { flows: MILLION, ..Load::opening(Duration::from_secs(1)) };
-    // The homes of one shard are open before.
-    let refused = Load { flows: 16_384, ..Load::opening(Duration::from_secs(1)) };
-    let mut points = Vec::new();
-    for (label, load, refuses_new) in [
-        ("established", established, false),
-        ("opened", opening, false),
-        ("refused", refused, true),
-    ] {
-        for count in [0, 1_000, 100_000] {
-            let rules = LoadRules { count, refuses_new };
-            let label = format!("{label}, {} rules", self::count(count.into()));
-            points.push(point(label, count.into(), Load { rules, ..load }, Probe::Flood));
-        }
-    }
-    let rules = LoadRules { count: 100_000, refuses_new: false };
-    let changed = Load { rules, ..Load::new(MILLION, CHANGE_TIME) }.at(4e6);
-    let label = "one of 100 k rules changed, 4 Mpps".to_owned();
-    points.push(point(label, 100_000.0, changed, Probe::RuleChange));
-    Experiment {
-        name: "rules",
-        title: "Rules",
-        about: "Rules of an ISP's mix, of which none fits: 70 % about prefixes of remotes, 29 % of homes, 1 % about ports. Established: 1 M flows, \
-                both directions. Opened: each packet goes up and opens a flow, 1 M are open before. Refused: each packet goes up and \
-                would open a flow, and one more rule drops it. Changed: the action of one rule, by a reload; the generator and the thread that compiles share a core.",
-        axis: None,
-        rounds: extent.sweep_rounds,
-        points,
-    }
-}
-
 fn workers(extent: Extent) -> Experiment {
     let points = [1, 2].into_iter().map(|workers| {
         let load = Load { workers, is_zero_copy: false, ..Load::new(MILLION, extent.measured) };
@@ -468,6 +435,7 @@ mod tests {
         assert!(points("shards").iter().any(|point| point.load.shards() == 1000));
         assert!(points("subscribers").iter().any(|point| point.load.subscribers() == 16_000));
         assert_eq!(points("flat")[1].load.flows, 60_000_000);
+        assert!(points("rules").iter().any(|point| point.load.rules.count == MILLION));
         let shares: Vec<f64> = points("new-flows").iter().map(|point| point.x).collect();
         assert_eq!((shares[0], *shares.last().unwrap()), (0.0, 100.0));
     }

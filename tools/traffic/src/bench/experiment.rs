@@ -17,6 +17,10 @@ const SHARED_RAW_MAX: usize = 3;
 const WEIR_BYTES_PER_FLOW: u64 = 110;
 /// Bytes of one flow in the generator.
 const GENERATOR_BYTES_PER_FLOW: u64 = 40;
+/// Bytes of one rule in weir, while it reads and compiles them.
+const WEIR_BYTES_PER_RULE: u64 = 4_000;
+/// Rules that weir reads and compiles in a second when it starts.
+const RULES_PER_SEC: f64 = 25_000.0;
 /// Packet buffers and programs of both processes.
 const BASE_BYTES: u64 = 1 << 30;
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -32,7 +36,10 @@ pub(super) enum Probe {
     Flood,
     /// The same, with Linux nftables in the same rounds.
     FloodBesideLinux,
-    /// The same, with VPP in the same rounds.
+    /// A flood of first packets behind rules, with Linux nftables behind as many, each a rule of a
+    /// list or an element of a set.
+    FloodBesideLinuxRules { are_sets: bool },
+    /// A flood, with VPP in the same rounds.
     FloodBesideVpp,
     /// Latency at half of the rate of weir's own flood, and of raw forwarding at the same rate.
     HalfLoad,
@@ -60,6 +67,7 @@ impl Probe {
     pub(super) fn needs_raw(self) -> bool {
         match self {
             Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => true,
+            Probe::FloodBesideLinuxRules { .. } => true,
             Probe::HalfLoad | Probe::ZeroLoss => true,
             Probe::Expiry | Probe::Flush | Probe::Capacity => false,
             Probe::SessionLogRate | Probe::SessionLogCost | Probe::RuleChange => false,
@@ -69,7 +77,8 @@ impl Probe {
 
     /// Whether its rounds measure two builds if another build is given.
     pub(super) fn compares_builds(self) -> bool {
-        matches!(self, Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp)
+        let is_flood = matches!(self, Probe::Flood | Probe::FloodBesideLinuxRules { .. });
+        is_flood || matches!(self, Probe::FloodBesideLinux | Probe::FloodBesideVpp)
     }
 
     /// Number of rounds of weir, raw, Linux and VPP within one round of this probe, without the
@@ -78,6 +87,7 @@ impl Probe {
         match self {
             Probe::Flood | Probe::Flush => 1.0,
             Probe::FloodBesideLinux | Probe::Expiry | Probe::Attack(_) => 2.0,
+            Probe::FloodBesideLinuxRules { .. } => 2.0,
             Probe::FloodBesideVpp | Probe::SessionLogCost | Probe::RuleChange => 2.0,
             Probe::HalfLoad => 3.0,
             Probe::ZeroLoss | Probe::Capacity => 8.0,
@@ -119,12 +129,17 @@ pub(super) struct Experiment {
 
 impl Experiment {
     /// Returns the experiment with other numbers of rounds and other lengths of floods; None leaves
-    /// a value unchanged. Floods that only keep a table filled do not change.
+    /// a value unchanged. Floods that only keep a table filled do not change, and the flood of a
+    /// changed rule, which has to be in force before its end, does not become shorter.
     pub(super) fn with(mut self, rounds: Option<usize>, measured: Option<Duration>) -> Self {
         self.rounds = rounds.unwrap_or(self.rounds);
-        for load in self.points.iter_mut().map(|point| &mut point.load) {
+        for Point { load, probe, .. } in &mut self.points {
+            let shortest = match probe {
+                Probe::RuleChange => load.measured,
+                _ => Duration::ZERO,
+            };
             if let Some(measured) = measured.filter(|_| load.measured >= SHORTEST_FLOOD) {
-                *load = load.lasting(measured);
+                *load = load.lasting(measured.max(shortest));
             }
         }
         self
@@ -180,8 +195,8 @@ impl Point {
                 2 * load.workers
             ));
         }
-        let needed =
-            load.workers as u64 * (load.weir_bytes() + load.generator_bytes()) + BASE_BYTES;
+        let flows = load.workers as u64 * (load.weir_bytes() + load.generator_bytes());
+        let needed = flows + u64::from(load.rules.count) * WEIR_BYTES_PER_RULE + BASE_BYTES;
         (needed > available).then(|| {
             let gb = |bytes: u64| bytes as f64 / 1e9;
             format!("needs {:.1} GB, this machine has {:.1} GB free", gb(needed), gb(available))
@@ -231,7 +246,8 @@ impl Load {
         let tables = f64::from(self.flows_max()) / 4e6;
         let learn = f64::from(self.flows) / 2e6;
         let tunnel = if self.access == Access::Gre { 0.1 } else { 0.0 };
-        2.5 + tunnel + tables + learn + (self.warm_up + self.measured).as_secs_f64()
+        let rules = f64::from(self.rules.count) / RULES_PER_SEC;
+        2.5 + tunnel + tables + learn + rules + (self.warm_up + self.measured).as_secs_f64()
     }
 }
 
@@ -270,6 +286,10 @@ mod tests {
         let measured: Vec<u128> =
             asked.points.iter().map(|point| point.load.measured.as_millis()).collect();
         assert_eq!((asked.rounds, measured), (7, vec![9000, 1]));
+        let changed = experiment(vec![point(10, Probe::RuleChange)]);
+        let of = |asked: Experiment| asked.points[0].load.measured;
+        assert_eq!(of(changed.clone().with(None, Some(SHORTEST_FLOOD))), Duration::from_secs(1));
+        assert_eq!(of(changed.with(None, Some(Duration::from_secs(9)))), Duration::from_secs(9));
         assert_eq!(experiment(Vec::new()).with(None, None).rounds, 3);
     }
 

@@ -3,12 +3,20 @@
 //!
 //! It reports its progress on standard output, one JSON object a line, and stays connected until
 //! its input ends.
+//!
+//! From the time when its ports listen until the device has started it is stopped, so that both
+//! ports connect at the same time. DPDK's memif driver needs that of a zero-copy client: when a
+//! port has connected, the driver closes the file of the client's packet memory. A port that
+//! connects later offers the same descriptor, which is closed or belongs to another file by then:
+//! it gets no link, or the generator maps a file that is too short and ends with SIGBUS.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::Deserialize;
 
 use super::BenchError;
@@ -130,6 +138,18 @@ pub(super) struct Generator {
     log: PathBuf,
 }
 
+/// A generator whose ports listen, and do not answer until it is released.
+#[derive(Debug)]
+pub(super) struct HeldGenerator(Generator);
+
+impl HeldGenerator {
+    /// Lets it answer the device, which has opened all its ports.
+    pub(super) fn release(self) -> Generator {
+        self.0.signal(Signal::SIGCONT);
+        self.0
+    }
+}
+
 impl Drop for Generator {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -138,17 +158,21 @@ impl Drop for Generator {
 }
 
 impl Generator {
-    /// Starts the generator of a worker, counted from 0, and waits until its ports listen.
+    /// Starts the generator of a worker, counted from 0, and holds it once its ports listen.
     pub(super) fn start(
         context: &BenchContext<'_>,
         load: &Load,
         device: Device,
         worker: usize,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<HeldGenerator, BenchError> {
         let log = context.folder.join(format!("generator-{worker}.log"));
+        Generator::run(command(context, load, device, worker), log)
+    }
+
+    fn run(mut command: Command, log: PathBuf) -> Result<HeldGenerator, BenchError> {
         let errors = File::create(&log)
             .map_err(|source| BenchError::io(log.display().to_string(), source))?;
-        let mut child = command(context, load, device, worker)
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(errors)
@@ -158,7 +182,13 @@ impl Generator {
         let Some(output) = output else { unreachable!("the generator's output is a pipe") };
         let mut generator = Generator { child, events: output.lines(), log };
         generator.wait(|event| matches!(event, Event::Started {}).then_some(()))?;
-        Ok(generator)
+        generator.signal(Signal::SIGSTOP);
+        Ok(HeldGenerator(generator))
+    }
+
+    fn signal(&self, signal: Signal) {
+        // A child that has not been waited for still owns its process id.
+        let _ = kill(Pid::from_raw(self.child.id() as i32), signal);
     }
 
     pub(super) fn learned(&mut self) -> Result<Learned, BenchError> {
@@ -224,6 +254,9 @@ fn command(context: &BenchContext<'_>, load: &Load, device: Device, worker: usiz
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn event(line: &str) -> Event {
@@ -238,6 +271,32 @@ mod tests {
         assert!(matches!(learned, Event::Learned(Learned { rate: Some(_) })));
         let old = event(r#"{"event":"learned","sent":9,"wrong":0}"#);
         assert!(matches!(old, Event::Learned(Learned { rate: None })));
+    }
+
+    /// Returns the state of a process: `T` when it is stopped.
+    fn state(process: u32) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    }
+
+    #[test]
+    fn generator_is_stopped_from_its_start_until_it_is_released() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shell = Command::new("sh");
+        let script =
+            r#"echo '{"event":"started"}'; read go; echo '{"event":"learned","rate":7.0}'"#;
+        shell.args(["-c", script]);
+        let held = Generator::run(shell, folder.path().join("log")).unwrap();
+        let process = held.0.child.id();
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while state(process) != 'T' && Instant::now() < give_up {
+            std::thread::yield_now();
+        }
+        assert_eq!(state(process), 'T');
+        let mut generator = held.release();
+        writeln!(generator.child.stdin.as_ref().unwrap(), "go").unwrap();
+        assert_eq!(generator.learned().unwrap().rate, Some(7.0));
+        generator.close().unwrap();
     }
 
     const FINISHED: &str = r#"{"event":"finished","seconds":2.0,"right_upstream":3000000,

@@ -64,7 +64,7 @@ const LEARN_PATIENCE_SEC: u32 = 60;
 
 /// Percentage of packets upstream: half up, half down.
 const UP_SHARE: f64 = 50.0;
-/// More new flows in a second than any worker opens.
+/// More new flows in a second than a worker opens beside other work.
 pub(super) const OPENS_PER_SEC_MAX: f64 = 5e6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -80,6 +80,8 @@ pub(super) struct Load {
     pub(super) new_flows: u32,
     /// Whether that number suffices for the whole flood, however long it is.
     pub(super) new_flows_last: bool,
+    /// More of them in a second than the device opens.
+    pub(super) opens_per_sec_max: f64,
     /// Percentage of the packets that go upstream.
     pub(super) up_share: f64,
     pub(super) pace: Pace,
@@ -108,6 +110,7 @@ impl Load {
             new_share: 0.0,
             new_flows: 0,
             new_flows_last: false,
+            opens_per_sec_max: OPENS_PER_SEC_MAX,
             up_share: UP_SHARE,
             pace: Pace::Flood,
             warm_up: Duration::from_millis(500),
@@ -147,7 +150,7 @@ impl Load {
             // A paced load that makes up for a pause opens a few more.
             (Some(_), _) => 1.1 * VICTIMS_NEW_PER_SEC,
             (None, Pace::Rate(pps)) => 1.1 * pps * self.up_share / 100.0 * self.new_share / 100.0,
-            (None, Pace::Flood) => OPENS_PER_SEC_MAX,
+            (None, Pace::Flood) => self.opens_per_sec_max,
         };
         let new_flows = match self.attacked.is_some() || self.new_flows_last {
             true => ((self.warm_up + measured).as_secs_f64() * opens_per_sec) as u32,

@@ -28,6 +28,9 @@ pub(super) struct Reading {
     /// Turns with work since start, and the housekeeping in them.
     pub(super) turns: Durations,
     pub(super) ticks: Durations,
+    /// How long the newest settings were compiled, and how long after that all workers had them, s.
+    pub(super) compile_seconds: Option<f64>,
+    pub(super) swap_seconds: Option<f64>,
     /// Packets dropped, by reason, and under [`CLAIMS_REFUSED`] the ARP claims that changed no
     /// gateway.
     pub(super) drops: BTreeMap<String, f64>,
@@ -55,6 +58,8 @@ impl Reading {
             longest_turn: values(metrics, "weir_turn_seconds_max").reduce(f64::max),
             turns: Durations::parse(metrics, "weir_turn_seconds"),
             ticks: Durations::parse(metrics, "weir_tick_seconds"),
+            compile_seconds: sum("weir_generation_build_seconds"),
+            swap_seconds: sum("weir_generation_swap_seconds"),
             drops: drops(metrics),
             flows_created: sum("weir_flow_creates_total").unwrap_or(0.0),
             flows_expired: sum("weir_flow_expired_total").unwrap_or(0.0),
@@ -176,6 +181,8 @@ mod tests {
         weir_blocks{shard=\"1\"} 96.0\n\
         weir_export_records_lost_total{collector=\"bench\",reason=\"queue-full\"} 2\n\
         weir_export_records_lost_total{collector=\"bench\",reason=\"end\"} 1\n\
+        weir_generation_build_seconds 2.5\n\
+        weir_generation_swap_seconds 0.25\n\
         weir_turn_seconds_max{worker=\"0\"} 0.001\n\
         weir_turn_seconds_max{worker=\"1\"} 0.002\n\
         weir_turn_seconds_bucket{le=\"+Inf\",worker=\"0\"} 4\n\
@@ -191,6 +198,7 @@ mod tests {
         assert_eq!(reading.ticks, Durations::default());
         assert_eq!((reading.flows_created, reading.flows_expired), (7.0, 4.0));
         assert_eq!((reading.blocks_held, reading.records_lost), (6.0, 3.0));
+        assert_eq!((reading.compile_seconds, reading.swap_seconds), (Some(2.5), Some(0.25)));
     }
 
     #[test]

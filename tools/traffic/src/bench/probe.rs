@@ -7,7 +7,7 @@ use super::capacity::CapacitySearch;
 use super::context::BenchContext;
 use super::experiment::{Point, Probe};
 use super::figure::{Figure, Figures};
-use super::generator_process::{Flooded, Generator};
+use super::generator_process::{Flooded, Generator, HeldGenerator};
 use super::linux;
 use super::load::{Load, count};
 use super::metrics::Reading;
@@ -89,8 +89,9 @@ impl BenchContext<'_> {
     }
 
     fn raw_flood(&self, load: &Load) -> Result<(Raw, Flooded), BenchError> {
-        let mut generators = self.generators(load, Device::PassesThrough)?;
+        let generators = self.generators(load, Device::PassesThrough)?;
         let mut testpmd = Testpmd::start(self, load)?;
+        let mut generators = release(generators);
         let finished: Result<Vec<_>, _> = generators.iter_mut().map(Generator::finished).collect();
         // testpmd clears its counters when a generator disconnects, and prints them when it ends:
         // so it ends first.
@@ -110,7 +111,10 @@ impl BenchContext<'_> {
         let load = &point.load;
         let mut round = Round::default();
         match point.probe {
-            Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => {
+            Probe::Flood
+            | Probe::FloodBesideLinux
+            | Probe::FloodBesideLinuxRules { .. }
+            | Probe::FloodBesideVpp => {
                 let is_other_first = number.is_multiple_of(2);
                 let before = self.other_build(load, is_other_first)?;
                 let run = self.weir_flood(load)?;
@@ -120,11 +124,14 @@ impl BenchContext<'_> {
                     round.figures.enter_other_build(other.figures.get(Figure::WeirCycles));
                     round.wrong += other.flooded.wrong;
                 }
-                if point.probe == Probe::FloodBesideLinux {
-                    notes.extend(linux::round(self, load, &mut round.figures)?);
-                }
-                if point.probe == Probe::FloodBesideVpp {
-                    round.wrong += vpp::round(self, load, &mut round.figures)?;
+                let figures = &mut round.figures;
+                match point.probe {
+                    Probe::FloodBesideLinux => notes.extend(linux::round(self, load, figures)?),
+                    Probe::FloodBesideLinuxRules { are_sets } => {
+                        notes.extend(linux::opening_round(self, load, are_sets, figures)?);
+                    }
+                    Probe::FloodBesideVpp => round.wrong += vpp::round(self, load, figures)?,
+                    _ => {}
                 }
             }
             Probe::HalfLoad => self.half_load(load, &mut round)?,
@@ -163,7 +170,7 @@ impl BenchContext<'_> {
         &self,
         load: &Load,
         device: Device,
-    ) -> Result<Vec<Generator>, BenchError> {
+    ) -> Result<Vec<HeldGenerator>, BenchError> {
         self.plan.check_interrupted()?;
         (0..load.workers).map(|worker| Generator::start(self, load, device, worker)).collect()
     }
@@ -173,8 +180,9 @@ impl BenchContext<'_> {
     }
 
     fn fill_once(&self, load: &Load, settings: Settings) -> Result<Filled, BenchError> {
-        let mut generators = self.generators(load, Device::Translates)?;
+        let generators = self.generators(load, Device::Translates)?;
         let mut weir = Weir::start(self, load, settings)?;
+        let mut generators = release(generators);
         let learned: Result<Vec<_>, _> = generators.iter_mut().map(Generator::learned).collect();
         let learned = learned.map_err(|error| weir.explain(error))?;
         let rate = learned.iter().map(|learned| learned.rate).sum();
@@ -358,6 +366,11 @@ impl BenchContext<'_> {
         figures.set(Figure::CapacityConfigured, f64::from(load.flows));
         Ok(())
     }
+}
+
+/// Lets the generators answer the device, which has opened its ports.
+pub(super) fn release(generators: Vec<HeldGenerator>) -> Vec<Generator> {
+    generators.into_iter().map(HeldGenerator::release).collect()
 }
 
 pub(super) fn close(generators: Vec<Generator>) -> Result<(), BenchError> {

@@ -64,6 +64,10 @@ impl BenchContext<'_> {
         let flooded = filled.finished()?;
         let after = filled.weir.reading()?;
         filled.close()?;
+        if is_changed {
+            figures.set(Figure::CompileSeconds, after.compile_seconds);
+            figures.set(Figure::SwapSeconds, after.swap_seconds);
+        }
         enter_turns(&before, &after, after.longest_turn, &mut figures);
         figures.set(Figure::WeirMpps, flooded.mpps);
         figures.set(Figure::LossPercent, flooded.loss_percent());

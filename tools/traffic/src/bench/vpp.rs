@@ -13,7 +13,7 @@ use super::context::BenchContext;
 use super::figure::{Figure, Figures};
 use super::generator_process::{Flooded, Generator};
 use super::load::Load;
-use super::probe::close;
+use super::probe::{close, release};
 use super::process::Process;
 use super::{BenchError, address_plan};
 use crate::table::Device;
@@ -47,8 +47,9 @@ pub(super) fn bytes(load: &Load) -> u64 {
 }
 
 fn flood(context: &BenchContext<'_>, load: &Load) -> Result<(Flooded, f64), BenchError> {
-    let mut generators = context.generators(load, Device::TranslatesPerRemote)?;
+    let generators = context.generators(load, Device::TranslatesPerRemote)?;
     let mut vpp = Vpp::start(context, load)?;
+    let mut generators = release(generators);
     let learned: Result<Vec<_>, _> = generators.iter_mut().map(Generator::learned).collect();
     learned.map_err(|error| vpp.explain(error))?;
     vpp.command(&["clear", "runtime"])?;

@@ -17,10 +17,11 @@ use super::metrics::{self, Reading};
 use super::process::Process;
 use super::{BenchError, BenchPlan};
 
-/// Time limits for weir to be ready: a fixed part, and one for each million flows of its tables,
-/// whose memory is touched at start.
+/// Time limits for weir to be ready: a fixed part, one for each million flows of its tables, whose
+/// memory is touched at start, and one for each 10,000 rules.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const START_PATIENCE_PER_MILLION: Duration = Duration::from_secs(2);
+const START_PATIENCE_PER_10_K_RULES: Duration = Duration::from_secs(3);
 
 /// Its file, beside its socket.
 const CONFIG: &str = "weir.toml";
@@ -72,7 +73,9 @@ impl Weir {
         command.arg("run").arg("--config").arg(&config);
         command.env("STATE_DIRECTORY", context.folder);
         let mut process = Process::start("weir", command, context.folder.join("weir.log"))?;
-        let patience = START_PATIENCE + START_PATIENCE_PER_MILLION * (load.flows_max() / 1_000_000);
+        let patience = START_PATIENCE
+            + START_PATIENCE_PER_MILLION * (load.flows_max() / 1_000_000)
+            + START_PATIENCE_PER_10_K_RULES * (load.rules.count / 10_000);
         // weir also answers while it starts, but shows no workers then.
         process.wait_until(context.plan, patience, |_| {
             metrics::get(&admin_socket, "/metrics")
