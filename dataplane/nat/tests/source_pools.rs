@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use weir_nat::*;
-use weir_rules::{Prefix, RuleFilter, RuleSet};
+use weir_rules::{FlowKind, FlowOrigin, Prefix, RuleFilter, RuleSet};
 use world::pair::{pair, pair_config, replicate};
 use world::*;
 
@@ -16,9 +16,11 @@ fn pool(number: u8) -> SourcePool {
 
 /// Gives flows to server `n` pool `n`; pool 1 has these addresses of the first shard.
 fn load(world: &mut World, mail: &[&str]) {
-    let filter = |number: u32| {
-        let remote = Prefix::new(server(number + 1).address, 32);
-        RuleFilter { remote, ..RuleFilter::all(number) }
+    let kinds = [1, 6, 17].map(|protocol| FlowKind::new(FlowOrigin::Home, protocol).unwrap());
+    let filter = |number: u32| RuleFilter {
+        kinds: kinds.into_iter().collect(),
+        remote: Prefix::new(server(number + 1).address, 32),
+        ..RuleFilter::all(number)
     };
     let set = RuleSet::new(&[filter(0), filter(1)], vec![RuleAction::Accept; 2], Vec::new());
     let given = |number| FlowPolicy { source: pool(number), ..FlowPolicy::NONE };
@@ -60,7 +62,9 @@ fn flows_of_a_pool_have_its_addresses_and_no_other_flows_do() {
 /// RFC 4787 REQ-1: endpoint-independent mapping holds among the flows of each pool.
 #[test]
 fn an_inside_endpoint_has_one_public_endpoint_in_each_pool() {
-    let mut world = world();
+    let filtering = Filtering::AddressAndPortDependent;
+    let mut world = World::new(NatConfig { filtering, ..config() });
+    load(&mut world, &[MAIL]);
     let own = world.udp_out(home(1), inside(0), server(0)).unwrap();
     let mail = world.udp_out(home(1), inside(0), server(1)).unwrap();
     assert_ne!(own, mail);
@@ -79,25 +83,40 @@ fn an_inside_endpoint_has_one_public_endpoint_in_each_pool() {
     world.nat.admin().audit();
 }
 
+/// Takes these addresses out of service for new blocks, and no others.
+fn drain(world: &mut World, addresses: &[&str]) {
+    let drained = |address: &&str| PrefixOutOfService {
+        prefix: format!("{address}/32").parse().unwrap(),
+        how: OutOfService::Drained,
+    };
+    let prefixes = addresses.iter().map(drained).collect();
+    drop(world.nat.admin_mut().swap_out_of_service(prefixes));
+    (0..10).for_each(|_| _ = world.nat.expire(world.now, 1, 1));
+}
+
 #[test]
 fn home_has_one_address_in_a_pool_until_that_is_full() {
-    let hard = NatConfig { port_block: 64, ports_per_subscriber: 256, ..config() };
+    let hard =
+        NatConfig { port_block: 64, port_min: 62_000, ports_per_subscriber: 256, ..config() };
     let soft = NatConfig { pooling: Pooling::Soft, ..hard.clone() };
     for (config, may_move) in [(hard, false), (soft, true)] {
         let mut world = World::new(config);
         load(&mut world, &["203.0.113.1", MAIL]);
-        let mut own = HashSet::new();
-        for n in 0..100 {
-            own.insert(world.udp_out(home(1), inside(n), server(1)).unwrap().address);
+        drain(&mut world, &["203.0.113.1"]);
+        let mut sent = |world: &mut World, home, ports: std::ops::Range<u16>| -> HashSet<u32> {
+            let public = |n| world.udp_out(home, inside(n), server(1)).ok();
+            ports.filter_map(public).map(|public| public.address).collect()
+        };
+        let own = HashSet::from([address(MAIL)]);
+        assert_eq!(sent(&mut world, home(1), 0..100), own);
+        for n in 2..=40 {
+            sent(&mut world, home(n), 0..256);
         }
-        assert_eq!(own.len(), 1, "both blocks are on one address");
-        let first = *own.iter().next().unwrap();
-        for n in 2..=250 {
-            (0..256).for_each(|port| _ = world.udp_out(home(n), inside(port), server(1)));
-        }
-        let more: Vec<_> =
-            (100..200).filter_map(|n| world.udp_out(home(1), inside(n), server(1)).ok()).collect();
-        assert_eq!(more.iter().any(|public| public.address != first), may_move);
+        drain(&mut world, &[]);
+        let more = sent(&mut world, home(1), 100..256);
+        assert_eq!(more.contains(&address("203.0.113.1")), may_move, "{more:?}");
+        let others = sent(&mut world, home(50), 0..10);
+        assert_eq!(others, HashSet::from([address("203.0.113.1")]), "a new home has the other one");
         world.nat.admin().audit();
     }
 }
