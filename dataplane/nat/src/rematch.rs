@@ -134,7 +134,7 @@ impl Nat {
             false => FlowOrigin::Home,
         };
         let asked = (mapping.protocol, mapping.outer, mapping.inside(), remote.endpoint());
-        let deciding = set.find(&question_about(set, origin, asked))?;
+        let deciding = set.find(&question_about(origin, asked))?;
         let is_refusing = deciding.action != RuleAction::Accept && set.is_rematch(deciding.rule);
         is_refusing.then_some((deciding, origin, asked))
     }

@@ -8,7 +8,7 @@ pub enum FlowOrigin {
 }
 
 /// Origin and protocol of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowKind(u8);
 
 impl FlowKind {
@@ -39,6 +39,7 @@ impl FlowKind {
     }
 
     /// Returns the kind's number, below the number of all kinds.
+    #[inline(always)]
     pub fn number(self) -> u8 {
         self.0
     }
@@ -60,6 +61,11 @@ impl FlowKinds {
     #[inline(always)]
     pub fn has(self, kind: FlowKind) -> bool {
         self.0 >> kind.0 & 1 != 0
+    }
+
+    /// Returns the kinds, bit by bit, of their [numbers](FlowKind::number).
+    pub(crate) fn bits(self) -> u8 {
+        self.0
     }
 
     /// Whether all kinds of the other set are in this one.

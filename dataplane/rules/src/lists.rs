@@ -12,9 +12,12 @@ pub(crate) type ListStart = u32;
 /// The list without a filter.
 pub(crate) const EMPTY: ListStart = 0;
 
+/// Lists begin below this: a word has four bits for a group above, and one for a mark.
+pub(crate) const LISTS_END: ListStart = 1 << 27;
+
 /// All lists of a classifier, one behind the other.
 #[derive(Clone, Debug)]
-pub(crate) struct FilterLists<A> {
+pub(crate) struct FilterLists<A: IpAddress> {
     filters: Vec<PackedFilter<A>>,
 }
 
@@ -26,33 +29,65 @@ impl<A: IpAddress> FilterLists<A> {
     }
 
     /// Returns the lowest rule number below `best` that fits in a list and those that it links to,
-    /// else `best`.
-    #[inline]
-    pub(crate) fn search(&self, list: ListStart, question: &Question<A>, mut best: u32) -> u32 {
-        let mut at = list as usize;
+    /// else `best`. `bits` are those of the question's kind and group.
+    #[inline(always)]
+    pub(crate) fn search(
+        &self,
+        list: ListStart,
+        question: &Question<A>,
+        bits: u32,
+        best: u32,
+    ) -> u32 {
         if list == EMPTY {
             return best;
         }
-        // A link is the first of its list, so at most one is open.
-        let mut linked = EMPTY;
-        loop {
-            let filter = &self.filters[at];
-            if filter.is_link() {
-                linked = filter.rule;
-            } else if filter.rule >= best || filter.fits(question) {
-                best = best.min(filter.rule);
-                if linked == EMPTY {
-                    return best;
-                }
-                at = std::mem::take(&mut linked) as usize;
-                continue;
+        let mut at = list as usize;
+        while let Some(filter) = self.filters.get(at) {
+            if filter.rule >= best {
+                break;
             }
-            if !filter.is_last() {
-                at += 1;
-            } else if linked == EMPTY {
-                return best;
-            } else {
-                at = std::mem::take(&mut linked) as usize;
+            if filter.fits(question, bits) {
+                return match filter.linked() {
+                    None => filter.rule,
+                    Some(linked) => self.search_linked(list, linked, question, bits, best),
+                };
+            }
+            if filter.is_last() {
+                break;
+            }
+            at += 1;
+        }
+        best
+    }
+
+    /// Searches a list that begins with a link.
+    #[inline(never)]
+    fn search_linked(
+        &self,
+        list: ListStart,
+        mut linked: ListStart,
+        question: &Question<A>,
+        bits: u32,
+        mut best: u32,
+    ) -> u32 {
+        let mut own = list + 1;
+        loop {
+            let filters = self.filters[own as usize..].iter();
+            for filter in filters {
+                if filter.rule >= best {
+                    break;
+                }
+                if filter.fits(question, bits) {
+                    best = filter.rule;
+                    break;
+                }
+                if filter.is_last() {
+                    break;
+                }
+            }
+            match self.filters[linked as usize].linked() {
+                None => return self.search(linked, question, bits, best),
+                Some(further) => (own, linked) = (linked + 1, further),
             }
         }
     }
@@ -64,8 +99,10 @@ impl<A: IpAddress> FilterLists<A> {
             let from = &self.filters[list as usize..];
             let length = 1 + from.iter().take_while(|filter| !filter.is_last()).count();
             for filter in &from[..length] {
-                let into = if filter.is_link() { &mut lists } else { &mut rules };
-                into.push(filter.rule);
+                match filter.linked() {
+                    Some(linked) => lists.push(linked),
+                    None => rules.push(filter.rule),
+                }
             }
         }
         rules
@@ -78,7 +115,7 @@ impl<A: IpAddress> FilterLists<A> {
 }
 
 /// Makes the lists of a classifier.
-pub(crate) struct ListMaker<A> {
+pub(crate) struct ListMaker<A: IpAddress> {
     filters: Vec<PackedFilter<A>>,
     known: HashMap<Box<[PackedFilter<A>]>, ListStart>,
 }
@@ -86,23 +123,28 @@ pub(crate) struct ListMaker<A> {
 impl<A: IpAddress> ListMaker<A> {
     pub(crate) fn new() -> Self {
         let mut end = PackedFilter::none();
-        end.flags = PackedFilter::<A>::LAST;
+        end.set_last();
         Self { filters: vec![end], known: HashMap::new() }
     }
 
     /// Stores a list of filters, which are sorted by rule number, and behind them those of another
     /// list. Returns where it begins.
     pub(crate) fn add(&mut self, filters: &[RuleFilter<A>], linked: ListStart) -> ListStart {
+        if filters.is_empty() {
+            return linked;
+        }
         let link = (linked != EMPTY).then(|| PackedFilter::link(linked));
         let own = filters.iter().map(PackedFilter::new);
         let mut list: Box<[PackedFilter<A>]> = link.into_iter().chain(own).collect();
-        let Some(last) = list.last_mut() else { return EMPTY };
-        last.flags |= PackedFilter::<A>::LAST;
+        if let Some(last) = list.last_mut() {
+            last.set_last();
+        }
         if let Some(&known) = self.known.get(&list) {
             return known;
         }
-        let start = ListStart::try_from(self.filters.len()).expect("lists have 2^32 filters");
+        let start = self.filters.len() as ListStart;
         self.filters.extend(&list);
+        assert!(self.filters.len() < LISTS_END as usize, "lists have fewer filters");
         self.known.insert(list, start);
         start
     }
@@ -117,11 +159,13 @@ impl<A: IpAddress> ListMaker<A> {
 /// Sorts filters by rule number, and removes each that an earlier one covers: it never decides.
 pub(crate) fn sort_and_thin<A: IpAddress>(filters: &mut Vec<RuleFilter<A>>) {
     filters.sort_by_key(|filter| filter.rule);
-    let mut kept: Vec<RuleFilter<A>> = Vec::with_capacity(filters.len());
-    for filter in filters.iter() {
-        if !kept.iter().any(|earlier| earlier.covers(filter)) {
-            kept.push(*filter);
+    let mut kept = 0;
+    for at in 0..filters.len() {
+        let filter = filters[at];
+        if !filters[..kept].iter().any(|earlier| earlier.covers(&filter)) {
+            filters[kept] = filter;
+            kept += 1;
         }
     }
-    *filters = kept;
+    filters.truncate(kept);
 }

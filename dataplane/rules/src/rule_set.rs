@@ -6,7 +6,6 @@ use crate::classifier::{Bound, Classifier, NO_RULE, WorstPacket};
 use crate::doors::TooManyFilters;
 use crate::filter::{Question, RuleFilter};
 use crate::flow_class::FlowClass;
-use crate::trie::PrefixTrie;
 
 /// Number of groups: group 0 has the homes that are in no other.
 pub const GROUPS: u8 = 16;
@@ -83,7 +82,6 @@ pub struct RuleSet {
     rematch: Box<[u32]>,
     /// Numbers of the rules whose decisions are logged, in order.
     log: Box<[u32]>,
-    groups: PrefixTrie,
 }
 
 impl RuleSet {
@@ -103,17 +101,15 @@ impl RuleSet {
         let has_action = |filter: &RuleFilter<u32>| (filter.rule as usize) < actions.len();
         assert!(filters.iter().all(has_action), "each rule has an action");
         assert!(groups.iter().all(|&(_, group)| group < GROUPS), "there are {GROUPS} groups");
-        let groups = groups.into_iter().map(|(prefix, group)| (prefix, group.into())).collect();
         Ok(Self {
             has_bypass: actions.contains(&RuleAction::Bypass),
-            classifier: Classifier::new(filters)?,
+            classifier: Classifier::with_groups(filters, &groups)?,
             outcomes: actions
                 .into_iter()
                 .map(|action| RuleOutcome::new(action, FlowClass::NONE))
                 .collect(),
             rematch: Box::default(),
             log: Box::default(),
-            groups: PrefixTrie::new(groups, 0),
         })
     }
 
@@ -190,7 +186,7 @@ impl RuleSet {
     /// Returns the group of a subscriber.
     #[inline(always)]
     pub fn group_of(&self, subscriber: u32) -> u8 {
-        self.groups.find(subscriber) as u8
+        self.classifier.group_of(subscriber)
     }
 
     /// Returns the first rule that fits the flow.
@@ -202,7 +198,7 @@ impl RuleSet {
     /// [`Classifier::find_all`](crate::Classifier::find_all) does; [`deciding`](Self::deciding)
     /// tells what it does.
     #[inline(always)]
-    pub fn find_all(&self, questions: &[Question<u32>], found: &mut [u32]) {
+    pub fn find_all(&self, questions: impl Iterator<Item = Question<u32>>, found: &mut [u32]) {
         self.classifier.find_all(questions, found);
     }
 
@@ -236,7 +232,7 @@ impl RuleSet {
     pub fn bytes(&self) -> usize {
         let numbers = size_of_val(&*self.rematch) + size_of_val(&*self.log);
         let outcomes = size_of_val(&*self.outcomes);
-        self.classifier.bytes() + self.groups.bytes() + outcomes + numbers
+        self.classifier.bytes() + outcomes + numbers
     }
 }
 

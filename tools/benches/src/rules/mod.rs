@@ -19,7 +19,7 @@ pub trait RuleTable {
 
 impl RuleTable for Classifier<u32> {
     fn find(&mut self, questions: &[Question<u32>], found: &mut [u32]) {
-        self.find_all(questions, found);
+        self.find_all(questions.iter().copied(), found);
     }
 
     fn bytes(&self) -> Option<usize> {

@@ -1,0 +1,67 @@
+//! Hot. The local and the remote prefix of a packed filter, so that two addresses are compared with
+//! both at once.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use crate::address::{IpAddress, Prefix};
+
+/// A local and a remote prefix.
+pub trait PrefixPair<A: IpAddress>: Copy + Eq + Hash + Debug {
+    fn new(local: &Prefix<A>, remote: &Prefix<A>) -> Self;
+
+    /// Whether each address is in its prefix.
+    fn contains(&self, local: A, remote: A) -> bool;
+}
+
+/// Of IPv4: both addresses in a word, the local one above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MaskedPair {
+    addresses: u64,
+    mask: u64,
+}
+
+#[inline(always)]
+fn both(local: u32, remote: u32) -> u64 {
+    u64::from(local) << u32::BITS | u64::from(remote)
+}
+
+impl PrefixPair<u32> for MaskedPair {
+    fn new(local: &Prefix<u32>, remote: &Prefix<u32>) -> Self {
+        let mask = |prefix: &Prefix<u32>| u32::MAX.network(prefix.bits());
+        Self {
+            addresses: both(local.address(), remote.address()),
+            mask: both(mask(local), mask(remote)),
+        }
+    }
+
+    #[inline(always)]
+    fn contains(&self, local: u32, remote: u32) -> bool {
+        (both(local, remote) ^ self.addresses) & self.mask == 0
+    }
+}
+
+/// Of IPv6, whose masks would take another 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PlainPair {
+    local: u128,
+    remote: u128,
+    local_len: u8,
+    remote_len: u8,
+}
+
+impl PrefixPair<u128> for PlainPair {
+    fn new(local: &Prefix<u128>, remote: &Prefix<u128>) -> Self {
+        Self {
+            local: local.address(),
+            remote: remote.address(),
+            local_len: local.bits(),
+            remote_len: remote.bits(),
+        }
+    }
+
+    #[inline(always)]
+    fn contains(&self, local: u128, remote: u128) -> bool {
+        local.shares(self.local, self.local_len) & remote.shares(self.remote, self.remote_len)
+    }
+}
