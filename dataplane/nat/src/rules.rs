@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use weir_flow::RecordId;
 use weir_rules::{
-    DecidingRule, FlowClass, FlowKind, FlowOrigin, NO_RULE, Question, RuleAction, RuleSet, TOGETHER,
+    DecidingRule, FlowClass, FlowKind, FlowOrigin, NO_RULE, Question, QuestionWalks, RuleAction,
+    RuleSet, TOGETHER,
 };
 
 use crate::admin::facet::{Admin, AdminMut};
@@ -39,12 +40,13 @@ pub struct ActiveRules {
     /// By rule number: flows that began, packets that were let in without state, packets that were
     /// refused, and live flows that were ended.
     pub hits: Box<[u64]>,
+    walks: QuestionWalks<u32>,
 }
 
 impl ActiveRules {
     /// Returns the rules with counts of 0.
     pub fn new(set: Arc<RuleSet>) -> Self {
-        Self { hits: vec![0; set.rules()].into(), set }
+        Self { hits: vec![0; set.rules()].into(), set, walks: QuestionWalks::default() }
     }
 
     /// Returns no rules.
@@ -167,10 +169,10 @@ impl Nat {
     /// Finds the number of the rule that decides on each of several first packets from homes, at
     /// most [`ASKED_MAX`], into as many places. It is [`NO_RULE`] where none fits.
     #[inline(never)]
-    pub fn find_rules<'a>(&self, flows: impl Iterator<Item = &'a NewFlow>, found: &mut [u32]) {
-        let set = &*self.rules.set;
+    pub fn find_rules<'a>(&mut self, flows: impl Iterator<Item = &'a NewFlow>, found: &mut [u32]) {
         let ask = |flow| question_about(FlowOrigin::Home, asked_about(flow));
-        set.find_all(flows.map(ask), found);
+        let ActiveRules { set, walks, .. } = &mut *self.rules;
+        set.find_all(flows.map(ask), walks, found);
     }
 
     /// Checks whether the rule that [`find_rules`](Self::find_rules) has found lets a flow begin,

@@ -4,7 +4,7 @@ use crate::address::{IpAddress, Prefix};
 use crate::doors::{ByDoor, TooManyFilters, port_lists};
 use crate::filter::{Question, RuleFilter};
 use crate::lists::{EMPTY, FilterLists, ListMaker, ListStart};
-use crate::packed::kind_and_group;
+use crate::packed::{AskedFlow, kind_and_group};
 use crate::ports::PortLists;
 use crate::prefix_lists::{AddressDoor, DoorValue, address_lists};
 use crate::trie::{PrefixTrie, TrieWalk};
@@ -17,21 +17,21 @@ pub const TOGETHER: usize = 64;
 pub const NO_RULE: u32 = u32::MAX;
 
 /// A question on its way to its lists.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct QuestionWalk<A> {
-    question: Question<A>,
+    asked: AskedFlow<A>,
     remote: TrieWalk,
     local: TrieWalk,
 }
 
-impl<A: Copy> QuestionWalk<A> {
-    /// Field by field: as a whole a question is put together in a register before it is stored.
-    #[inline(always)]
-    fn set_question(&mut self, question: Question<A>) {
-        let Question { kind, group, local, remote, local_port, remote_port } = question;
-        (self.question.local, self.question.remote) = (local, remote);
-        (self.question.kind, self.question.group) = (kind, group);
-        (self.question.local_port, self.question.remote_port) = (local_port, remote_port);
+/// Room for the questions of [`Classifier::find_all`], which is worth keeping: to clear it takes as
+/// long as to answer a question.
+#[derive(Debug)]
+pub struct QuestionWalks<A>(Box<[QuestionWalk<A>; TOGETHER]>);
+
+impl<A: IpAddress> Default for QuestionWalks<A> {
+    fn default() -> Self {
+        Self(Box::new([QuestionWalk::default(); TOGETHER]))
     }
 }
 
@@ -57,6 +57,7 @@ pub struct Classifier<A: IpAddress> {
     remote: PrefixTrie<A>,
     /// Leads to a group, too.
     local: PrefixTrie<A>,
+    has_groups: bool,
     remote_port: Option<PortLists>,
     local_port: Option<PortLists>,
     wide: WideRules,
@@ -128,13 +129,27 @@ impl<A: IpAddress> Classifier<A> {
             remote: by_remote.at,
             remote_port: by_remote_port.at,
         };
-        let (wide, lists) = (doors.wide, maker.finish());
-        Ok(Self { remote, local, remote_port, local_port, wide, lists, bound, worst })
+        Ok(Self {
+            remote,
+            local,
+            has_groups: !groups.is_empty(),
+            remote_port,
+            local_port,
+            wide: doors.wide,
+            lists: maker.finish(),
+            bound,
+            worst,
+        })
     }
 
     /// Returns the group of a local address.
     #[inline(always)]
     pub fn group_of(&self, local: A) -> u8 {
+        if self.has_groups { self.find_group(local) } else { 0 }
+    }
+
+    #[inline(never)]
+    fn find_group(&self, local: A) -> u8 {
         DoorValue::from_word(self.local.find(local)).group() as u8
     }
 
@@ -145,33 +160,37 @@ impl<A: IpAddress> Classifier<A> {
     /// # Panics
     /// If there are more places.
     #[inline]
-    pub fn find_all(&self, questions: impl Iterator<Item = Question<A>>, found: &mut [u32]) {
-        let mut walks = [QuestionWalk::default(); TOGETHER];
+    pub fn find_all(
+        &self,
+        questions: impl Iterator<Item = Question<A>>,
+        QuestionWalks(walks): &mut QuestionWalks<A>,
+        found: &mut [u32],
+    ) {
         let count = found.len();
         for (walk, question) in walks[..count].iter_mut().zip(questions) {
             self.remote.prefetch(question.remote);
             self.local.prefetch(question.local);
-            walk.set_question(question);
+            walk.asked.set(&question);
         }
         let (mut remotes, mut locals) = (OpenWalks::NONE, OpenWalks::NONE);
         for (place, walk) in (0..).zip(&mut walks[..count]) {
-            walk.remote = self.remote.begin(walk.question.remote);
+            walk.remote = self.remote.begin(walk.asked.remote);
             self.prefetch(&self.remote, walk.remote, place, &mut remotes);
-            walk.local = self.local.begin(walk.question.local);
+            walk.local = self.local.begin(walk.asked.local);
             self.prefetch(&self.local, walk.local, place, &mut locals);
         }
         let remote = |walk: &mut QuestionWalk<A>, depth| {
-            walk.remote = self.remote.step(walk.remote, walk.question.remote, depth);
+            walk.remote = self.remote.step(walk.remote, walk.asked.remote, depth);
             walk.remote
         };
-        self.end_walks(&self.remote, remotes, &mut walks, remote);
+        self.end_walks(&self.remote, remotes, walks, remote);
         let local = |walk: &mut QuestionWalk<A>, depth| {
-            walk.local = self.local.step(walk.local, walk.question.local, depth);
+            walk.local = self.local.step(walk.local, walk.asked.local, depth);
             walk.local
         };
-        self.end_walks(&self.local, locals, &mut walks, local);
+        self.end_walks(&self.local, locals, walks, local);
         for (walk, found) in walks.iter().zip(found) {
-            *found = self.decide(&walk.question, walk.remote.value(), walk.local.value());
+            *found = self.decide(&walk.asked, walk.remote.value(), walk.local.value());
         }
     }
 
@@ -212,25 +231,25 @@ impl<A: IpAddress> Classifier<A> {
     pub fn find(&self, question: &Question<A>) -> Option<u32> {
         let remote = self.remote.find(question.remote);
         let local = self.local.find(question.local);
-        let found = self.decide(question, remote, local);
+        let found = self.decide(&AskedFlow::from(question), remote, local);
         (found != NO_RULE).then_some(found)
     }
 
     /// Returns the rule for a question whose walks have ended with these values.
     #[inline(always)]
-    fn decide(&self, question: &Question<A>, remote: u32, local: u32) -> u32 {
+    fn decide(&self, asked: &AskedFlow<A>, remote: u32, local: u32) -> u32 {
         let local = DoorValue::from_word(local);
-        let group = u32::from(question.group) | local.group();
-        let bits = kind_and_group(question, group);
-        let search = |list, best| self.lists.search(list, question, bits, best);
-        let mut best = self.wide.find(question, group);
+        let group = asked.group() | local.group();
+        let bits = kind_and_group(asked.kind(), group);
+        let search = |list, best| self.lists.search(list, asked, bits, best);
+        let mut best = self.wide.find(asked.kind(), group);
         best = search(remote, best);
         best = search(local.list(), best);
         if let Some(lists) = &self.remote_port {
-            best = search(lists.find(question.remote_port), best);
+            best = search(lists.find(asked.remote_port), best);
         }
         if let Some(lists) = &self.local_port {
-            best = search(lists.find(question.local_port), best);
+            best = search(lists.find(asked.local_port), best);
         }
         best
     }

@@ -15,11 +15,12 @@ fn check<A: ShapeAddress>(shape: RuleShape, count: u32, seed: u64) -> bool {
             return false;
         }
     };
+    let mut walks = QuestionWalks::default();
     for _ in 0..20 {
         let count = rng.usize(0..=TOGETHER);
         let questions: Vec<_> = (0..count).map(|_| question(&filters, rng)).collect();
         let mut found = vec![0; questions.len()];
-        classifier.find_all(questions.iter().copied(), &mut found);
+        classifier.find_all(questions.iter().copied(), &mut walks, &mut found);
         for (question, found) in questions.iter().zip(found) {
             let expected = first_match(&filters, question);
             assert_eq!(
@@ -151,7 +152,7 @@ fn group_of_the_local_address_decides_as_that_of_the_question() {
             question.group = 0;
             assert_eq!(classifier.find(&question), expected, "seed {seed}: {question:x?}");
             let mut found = [0];
-            classifier.find_all([question].into_iter(), &mut found);
+            classifier.find_all([question].into_iter(), &mut QuestionWalks::default(), &mut found);
             assert_eq!(found, [expected.unwrap_or(NO_RULE)], "seed {seed}: {question:x?}");
         }
     }

@@ -1,6 +1,7 @@
 //! Which filters go through which door, and the lists behind it.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use crate::address::{IpAddress, Prefix};
 use crate::filter::{PortRange, RuleFilter};
@@ -60,10 +61,26 @@ struct Crowds<A> {
     local_ports: HashMap<PortRange, usize>,
 }
 
-fn count<K: Eq + std::hash::Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
+/// Counts how many filters have each key; those without one are not counted.
+fn count<A, K: Eq + Hash>(
+    filters: &[RuleFilter<A>],
+    key: impl Fn(&RuleFilter<A>) -> Option<K>,
+) -> HashMap<K, usize> {
     let mut counts = HashMap::new();
-    keys.for_each(|key| *counts.entry(key).or_insert(0) += 1);
+    filters.iter().filter_map(key).for_each(|key| *counts.entry(key).or_insert(0) += 1);
     counts
+}
+
+fn crowd<K: Eq + Hash>(counts: &HashMap<K, usize>, key: Option<K>) -> usize {
+    key.map_or(usize::MAX, |key| counts[&key])
+}
+
+fn asked_prefix<A: IpAddress>(prefix: Prefix<A>) -> Option<Prefix<A>> {
+    (!prefix.is_all()).then_some(prefix)
+}
+
+fn asked_ports(ports: PortRange) -> Option<PortRange> {
+    (ports != PortRange::ALL).then_some(ports)
 }
 
 impl<A: IpAddress> ByDoor<A> {
@@ -71,28 +88,21 @@ impl<A: IpAddress> ByDoor<A> {
     /// decide through none.
     pub(crate) fn new(filters: &[RuleFilter<A>]) -> Self {
         let crowds = Crowds {
-            remote: count(filters.iter().map(|filter| filter.remote)),
-            local: count(filters.iter().map(|filter| filter.local)),
-            remote_ports: count(filters.iter().map(|filter| filter.remote_ports)),
-            local_ports: count(filters.iter().map(|filter| filter.local_ports)),
+            remote: count(filters, |filter| asked_prefix(filter.remote)),
+            local: count(filters, |filter| asked_prefix(filter.local)),
+            remote_ports: count(filters, |filter| asked_ports(filter.remote_ports)),
+            local_ports: count(filters, |filter| asked_ports(filter.local_ports)),
         };
         let wide = WideRules::new(filters.iter().filter(|filter| filter.is_wide()));
         let (remote, local, remote_port, local_port) = (vec![], vec![], vec![], vec![]);
         let mut by_door = Self { remote, local, remote_port, local_port, wide };
         let narrow = filters.iter().filter(|filter| !filter.is_wide());
         for filter in narrow.filter(|filter| !by_door.wide.cover(filter)) {
-            let crowd = |is_asked: bool, crowd: usize| if is_asked { crowd } else { usize::MAX };
             let doors = [
-                crowd(!filter.remote.is_all(), crowds.remote[&filter.remote]),
-                crowd(!filter.local.is_all(), crowds.local[&filter.local]),
-                crowd(
-                    filter.remote_ports != PortRange::ALL,
-                    crowds.remote_ports[&filter.remote_ports],
-                ),
-                crowd(
-                    filter.local_ports != PortRange::ALL,
-                    crowds.local_ports[&filter.local_ports],
-                ),
+                crowd(&crowds.remote, asked_prefix(filter.remote)),
+                crowd(&crowds.local, asked_prefix(filter.local)),
+                crowd(&crowds.remote_ports, asked_ports(filter.remote_ports)),
+                crowd(&crowds.local_ports, asked_ports(filter.local_ports)),
             ];
             // A few filters more of an address cost less than one more door with lists.
             let cost =

@@ -8,7 +8,7 @@ pub enum FlowOrigin {
 }
 
 /// Origin and protocol of a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKind(u8);
 
 impl FlowKind {

@@ -45,7 +45,7 @@ mod trie;
 mod wide_rules;
 
 pub use address::{IpAddress, Prefix};
-pub use classifier::{Bound, Classifier, NO_RULE, TOGETHER, WorstPacket};
+pub use classifier::{Bound, Classifier, NO_RULE, QuestionWalks, TOGETHER, WorstPacket};
 pub use doors::TooManyFilters;
 pub use filter::{PortRange, Question, RuleFilter, first_match};
 pub use flow_class::{CLASSES, FlowClass};

@@ -1,10 +1,11 @@
 //! Hot. Lists of filters, each sorted by rule number. Equal lists are stored once.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use crate::address::IpAddress;
-use crate::filter::{Question, RuleFilter};
-use crate::packed::PackedFilter;
+use crate::filter::RuleFilter;
+use crate::packed::{AskedFlow, PackedFilter};
 
 /// A list of a [`FilterLists`]: where it begins.
 pub(crate) type ListStart = u32;
@@ -34,60 +35,61 @@ impl<A: IpAddress> FilterLists<A> {
     pub(crate) fn search(
         &self,
         list: ListStart,
-        question: &Question<A>,
+        asked: &AskedFlow<A>,
         bits: u32,
         best: u32,
     ) -> u32 {
         if list == EMPTY {
             return best;
         }
+        let Some(filter) = self.first_that_fits(list, asked, bits, best) else { return best };
+        match filter.linked() {
+            None => filter.rule,
+            Some(linked) => self.search_linked(list, linked, asked, bits, best),
+        }
+    }
+
+    /// Returns the first filter of a list that fits, of a rule below `best`.
+    #[inline(always)]
+    fn first_that_fits(
+        &self,
+        list: ListStart,
+        asked: &AskedFlow<A>,
+        bits: u32,
+        best: u32,
+    ) -> Option<&PackedFilter<A>> {
         let mut at = list as usize;
         while let Some(filter) = self.filters.get(at) {
             if filter.rule >= best {
                 break;
             }
-            if filter.fits(question, bits) {
-                return match filter.linked() {
-                    None => filter.rule,
-                    Some(linked) => self.search_linked(list, linked, question, bits, best),
-                };
+            if filter.fits(asked, bits) {
+                return Some(filter);
             }
             if filter.is_last() {
                 break;
             }
             at += 1;
         }
-        best
+        None
     }
 
-    /// Searches a list that begins with a link.
+    /// Searches a list that begins with a link, and those that it links to.
     #[inline(never)]
     fn search_linked(
         &self,
-        list: ListStart,
+        mut list: ListStart,
         mut linked: ListStart,
-        question: &Question<A>,
+        asked: &AskedFlow<A>,
         bits: u32,
         mut best: u32,
     ) -> u32 {
-        let mut own = list + 1;
         loop {
-            let filters = self.filters[own as usize..].iter();
-            for filter in filters {
-                if filter.rule >= best {
-                    break;
-                }
-                if filter.fits(question, bits) {
-                    best = filter.rule;
-                    break;
-                }
-                if filter.is_last() {
-                    break;
-                }
-            }
+            let own = self.first_that_fits(list + 1, asked, bits, best);
+            best = own.map_or(best, |filter| filter.rule);
             match self.filters[linked as usize].linked() {
-                None => return self.search(linked, question, bits, best),
-                Some(further) => (own, linked) = (linked + 1, further),
+                None => return self.search(linked, asked, bits, best),
+                Some(further) => (list, linked) = (linked, further),
             }
         }
     }
@@ -117,7 +119,8 @@ impl<A: IpAddress> FilterLists<A> {
 /// Makes the lists of a classifier.
 pub(crate) struct ListMaker<A: IpAddress> {
     filters: Vec<PackedFilter<A>>,
-    known: HashMap<Box<[PackedFilter<A>]>, ListStart>,
+    /// A list of each hash.
+    known: HashMap<u64, ListStart>,
 }
 
 impl<A: IpAddress> ListMaker<A> {
@@ -133,20 +136,24 @@ impl<A: IpAddress> ListMaker<A> {
         if filters.is_empty() {
             return linked;
         }
-        let link = (linked != EMPTY).then(|| PackedFilter::link(linked));
-        let own = filters.iter().map(PackedFilter::new);
-        let mut list: Box<[PackedFilter<A>]> = link.into_iter().chain(own).collect();
-        if let Some(last) = list.last_mut() {
+        let start = self.filters.len();
+        if linked != EMPTY {
+            self.filters.push(PackedFilter::link(linked));
+        }
+        self.filters.extend(filters.iter().map(PackedFilter::new));
+        assert!(self.filters.len() < LISTS_END as usize, "lists have fewer filters");
+        if let Some(last) = self.filters.last_mut() {
             last.set_last();
         }
-        if let Some(&known) = self.known.get(&list) {
+        let (before, list) = self.filters.split_at(start);
+        let hash = self.known.hasher().hash_one(list);
+        let known = *self.known.entry(hash).or_insert(start as ListStart);
+        // Of other lists with this hash there are hardly any: each is stored as often as it occurs.
+        if before.get(known as usize..).is_some_and(|known| known.starts_with(list)) {
+            self.filters.truncate(start);
             return known;
         }
-        let start = self.filters.len() as ListStart;
-        self.filters.extend(&list);
-        assert!(self.filters.len() < LISTS_END as usize, "lists have fewer filters");
-        self.known.insert(list, start);
-        start
+        start as ListStart
     }
 
     pub(crate) fn finish(self) -> FilterLists<A> {

@@ -31,10 +31,55 @@ const LINK: u32 = 1 << 30;
 /// The kinds are below this bit of a filter, the groups from it on.
 const GROUPS_AT: u32 = 8;
 
-/// Returns the two bits of a question's kind and group.
+/// Returns the two bits of a kind and a group, by their numbers.
 #[inline(always)]
-pub(crate) fn kind_and_group<A>(question: &Question<A>, group: u32) -> u32 {
-    1 << question.kind.number() | (1 << GROUPS_AT) << group
+pub(crate) fn kind_and_group(kind: u32, group: u32) -> u32 {
+    1 << kind | (1 << GROUPS_AT) << group
+}
+
+/// A question as filters are compared with it: words without gaps, so that many are cleared and
+/// each is written in few instructions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AskedFlow<A> {
+    pub(crate) local: A,
+    pub(crate) remote: A,
+    pub(crate) local_port: u16,
+    pub(crate) remote_port: u16,
+    /// The kind's number, and the group above.
+    kind_and_group: u32,
+}
+
+impl<A: IpAddress> AskedFlow<A> {
+    const GROUP_AT: u32 = 8;
+
+    /// Takes the place of the flow of another question.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, question: &Question<A>) {
+        // Field by field: a whole question is put together in a register before it is stored.
+        (self.local, self.remote) = (question.local, question.remote);
+        (self.local_port, self.remote_port) = (question.local_port, question.remote_port);
+        let group = u32::from(question.group) << Self::GROUP_AT;
+        self.kind_and_group = group | u32::from(question.kind.number());
+    }
+
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> u32 {
+        self.kind_and_group % (1 << Self::GROUP_AT)
+    }
+
+    #[inline(always)]
+    pub(crate) fn group(&self) -> u32 {
+        self.kind_and_group >> Self::GROUP_AT
+    }
+}
+
+impl<A: IpAddress> From<&Question<A>> for AskedFlow<A> {
+    #[inline(always)]
+    fn from(question: &Question<A>) -> Self {
+        let mut asked = Self::default();
+        asked.set(question);
+        asked
+    }
 }
 
 impl<A: IpAddress> PackedFilter<A> {
@@ -81,16 +126,18 @@ impl<A: IpAddress> PackedFilter<A> {
         (self.excluded & LINK != 0).then_some(high << u16::BITS | low)
     }
 
-    /// Whether it fits a question whose [`kind_and_group`] bits are `bits`, or is a link.
+    /// Whether it fits a flow whose [`kind_and_group`] bits are `bits`, or is a link.
     #[inline(always)]
-    pub(crate) fn fits(&self, question: &Question<A>, bits: u32) -> bool {
+    pub(crate) fn fits(&self, asked: &AskedFlow<A>, bits: u32) -> bool {
         let [local, remote] = self.first_ports;
         let [more_local, more_remote] = self.more_ports;
         // Without a branch between them: a packet fits nearly no filter, and which of its fields
         // does not cannot be predicted.
-        (self.excluded & bits == 0)
-            & (question.local_port.wrapping_sub(local) <= more_local)
-            & (question.remote_port.wrapping_sub(remote) <= more_remote)
-            & self.prefixes.contains(question.local, question.remote)
+        let other_ports = (asked.local_port.wrapping_sub(local) > more_local)
+            | (asked.remote_port.wrapping_sub(remote) > more_remote);
+        u64::from(self.excluded & bits)
+            | u64::from(other_ports)
+            | self.prefixes.differences(asked.local, asked.remote)
+            == 0
     }
 }

@@ -15,7 +15,7 @@ const PAGE: usize = 1 << 8;
 pub(crate) struct PortLists {
     /// Where the page of each [`PAGE`] ports begins in `lists`.
     pages: Box<[u16; PORTS / PAGE]>,
-    lists: Vec<ListStart>,
+    lists: Box<[ListStart]>,
 }
 
 impl PortLists {
@@ -37,8 +37,7 @@ impl PortLists {
                 start
             });
         }
-        lists.shrink_to_fit();
-        Some(Self { pages, lists })
+        Some(Self { pages, lists: lists.into() })
     }
 
     #[inline(always)]

@@ -10,11 +10,11 @@ use crate::address::{IpAddress, Prefix};
 pub trait PrefixPair<A: IpAddress>: Copy + Eq + Hash + Debug {
     fn new(local: &Prefix<A>, remote: &Prefix<A>) -> Self;
 
-    /// Whether each address is in its prefix.
-    fn contains(&self, local: A, remote: A) -> bool;
+    /// Returns 0 if each address is in its prefix.
+    fn differences(&self, local: A, remote: A) -> u64;
 }
 
-/// Of IPv4: both addresses in a word, the local one above.
+/// Of IPv4: both addresses in a word, the remote one above, as they lie in a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MaskedPair {
     addresses: u64,
@@ -23,7 +23,7 @@ pub struct MaskedPair {
 
 #[inline(always)]
 fn both(local: u32, remote: u32) -> u64 {
-    u64::from(local) << u32::BITS | u64::from(remote)
+    u64::from(remote) << u32::BITS | u64::from(local)
 }
 
 impl PrefixPair<u32> for MaskedPair {
@@ -36,8 +36,8 @@ impl PrefixPair<u32> for MaskedPair {
     }
 
     #[inline(always)]
-    fn contains(&self, local: u32, remote: u32) -> bool {
-        (both(local, remote) ^ self.addresses) & self.mask == 0
+    fn differences(&self, local: u32, remote: u32) -> u64 {
+        (both(local, remote) ^ self.addresses) & self.mask
     }
 }
 
@@ -61,7 +61,9 @@ impl PrefixPair<u128> for PlainPair {
     }
 
     #[inline(always)]
-    fn contains(&self, local: u128, remote: u128) -> bool {
-        local.shares(self.local, self.local_len) & remote.shares(self.remote, self.remote_len)
+    fn differences(&self, local: u128, remote: u128) -> u64 {
+        let is_in =
+            local.shares(self.local, self.local_len) & remote.shares(self.remote, self.remote_len);
+        u64::from(!is_in)
     }
 }

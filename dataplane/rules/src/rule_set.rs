@@ -2,7 +2,7 @@
 //! groups of homes.
 
 use crate::address::Prefix;
-use crate::classifier::{Bound, Classifier, NO_RULE, WorstPacket};
+use crate::classifier::{Bound, Classifier, NO_RULE, QuestionWalks, WorstPacket};
 use crate::doors::TooManyFilters;
 use crate::filter::{Question, RuleFilter};
 use crate::flow_class::FlowClass;
@@ -198,8 +198,13 @@ impl RuleSet {
     /// [`Classifier::find_all`](crate::Classifier::find_all) does; [`deciding`](Self::deciding)
     /// tells what it does.
     #[inline(always)]
-    pub fn find_all(&self, questions: impl Iterator<Item = Question<u32>>, found: &mut [u32]) {
-        self.classifier.find_all(questions, found);
+    pub fn find_all(
+        &self,
+        questions: impl Iterator<Item = Question<u32>>,
+        walks: &mut QuestionWalks<u32>,
+        found: &mut [u32],
+    ) {
+        self.classifier.find_all(questions, walks, found);
     }
 
     /// Returns the rule of a number that [`find_all`](Self::find_all) has found.

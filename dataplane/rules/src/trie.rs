@@ -17,6 +17,10 @@ const ROOTS_EACH: usize = 4;
 const ROOTS_MIN: usize = 1 << 12;
 const ROOTS_MAX: usize = 1 << 16;
 
+/// Most roots that are not prefetched: 32 KB, which a core has in its second cache, if not in the
+/// first, so that it waits no longer for them than other questions take.
+const ROOTS_NEAR: usize = 1 << 13;
+
 /// Marks a node: values are below.
 const NODE: u32 = 1 << 31;
 
@@ -70,6 +74,8 @@ pub(crate) struct PrefixTrie<A> {
     /// A block has 2^`below` addresses.
     below: u32,
     roots: Box<[u32]>,
+    /// Whether the roots are more than caches near the core keep.
+    has_many_roots: bool,
     /// The value of addresses outside of all blocks.
     outside: u32,
     nodes: Vec<TrieNode>,
@@ -91,6 +97,7 @@ impl<A: IpAddress> PrefixTrie<A> {
             first,
             below,
             roots: Box::default(),
+            has_many_roots: false,
             outside: entries.value(0),
             nodes: Vec::new(),
             values: Vec::new(),
@@ -134,6 +141,7 @@ impl<A: IpAddress> PrefixTrie<A> {
             None => entries.value(owner),
         };
         self.roots = filled.into_iter().zip(owners).map(root).collect();
+        self.has_many_roots = self.roots.len() > ROOTS_NEAR;
     }
 
     /// Fills the node that decides on the bits from `depth` on, among prefixes of these numbers.
@@ -184,10 +192,12 @@ impl<A: IpAddress> PrefixTrie<A> {
         }
     }
 
-    /// Step 1 of a burst of look-ups: prefetches the root of an address.
+    /// Step 1 of a burst of look-ups: prefetches the root of an address, if it may be far.
     #[inline(always)]
     pub(crate) fn prefetch(&self, address: A) {
-        weir_flow::prefetch(&self.roots, address.blocks_from(self.first, self.below));
+        if self.has_many_roots {
+            weir_flow::prefetch(&self.roots, address.blocks_from(self.first, self.below));
+        }
     }
 
     /// Step 2: begins the walk of an address.

@@ -2,7 +2,7 @@
 
 use crate::address::IpAddress;
 use crate::classifier::NO_RULE;
-use crate::filter::{Question, RuleFilter};
+use crate::filter::RuleFilter;
 
 /// Places for groups and for kinds: powers of two, so that a number is cut to them.
 const GROUP_PLACES: usize = 16;
@@ -32,11 +32,10 @@ impl WideRules {
         Self { first }
     }
 
-    /// Returns the rule for a question of this group.
+    /// Returns the rule for this kind and group.
     #[inline(always)]
-    pub(crate) fn find<A>(&self, question: &Question<A>, group: u32) -> u32 {
-        let kind = usize::from(question.kind.number()) % KIND_PLACES;
-        self.first[kind][group as usize % GROUP_PLACES]
+    pub(crate) fn find(&self, kind: u32, group: u32) -> u32 {
+        self.first[kind as usize % KIND_PLACES][group as usize % GROUP_PLACES]
     }
 
     /// Whether one of these rules decides before `filter` on all flows that it fits.
