@@ -110,6 +110,9 @@ impl<F: Frame> NewFlows<F> {
         if nat.has_bypass() {
             refuse_segments(packets, nat);
         }
+        if nat.accept_plainly(rules) {
+            return;
+        }
         for (waiting, rule) in packets.iter_mut().zip(rules) {
             if let Progress::Waiting | Progress::Behind = waiting.progress {
                 match nat.check_rule(*rule, &waiting.flow) {
@@ -124,11 +127,9 @@ impl<F: Frame> NewFlows<F> {
     /// Counts the rules of the flows that are prepared.
     #[inline(never)]
     fn count_rules(&self, nat: &mut Nat) {
-        for (waiting, rule) in self.waiting().iter().zip(&self.rules) {
-            if let Progress::Prepared = waiting.progress {
-                nat.count_rule(*rule, &waiting.flow);
-            }
-        }
+        let waiting = self.waiting().iter().zip(&self.rules);
+        let prepared = waiting.filter(|(one, _)| matches!(one.progress, Progress::Prepared));
+        nat.count_rules(prepared.map(|(one, rule)| (*rule, &one.flow)));
     }
 
     /// Does every step but the last. `must_commit`: the flows must come to replicas.

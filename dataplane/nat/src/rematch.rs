@@ -136,7 +136,7 @@ impl Nat {
         // A rule is about the destination that the home asks.
         let remote = mapping.asked().unwrap_or(remote.endpoint());
         let asked = (mapping.protocol, mapping.outer, mapping.inside(), remote);
-        let deciding = set.find(&question_about(set, origin, asked))?;
+        let deciding = set.find(&question_about(origin, asked))?;
         let is_refusing = deciding.action != RuleAction::Accept && set.is_rematch(deciding.rule);
         is_refusing.then_some((deciding, origin, asked))
     }

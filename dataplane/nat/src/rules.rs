@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use weir_flow::RecordId;
 use weir_rules::{
-    DecidingRule, FlowKind, FlowOrigin, FlowPolicy, NO_RULE, Question, RuleAction, RuleSet,
-    TOGETHER,
+    DecidingRule, FlowKind, FlowOrigin, FlowPolicy, NO_RULE, Question, QuestionWalks, RuleAction,
+    RuleSet, TOGETHER,
 };
 
 use crate::admin::facet::{Admin, AdminMut};
@@ -40,12 +40,13 @@ pub struct ActiveRules {
     /// By rule number: flows that began, packets that were let in without state, packets that were
     /// refused, and live flows that were ended.
     pub hits: Box<[u64]>,
+    walks: QuestionWalks<u32>,
 }
 
 impl ActiveRules {
     /// Returns the rules with counts of 0.
     pub fn new(set: Arc<RuleSet>) -> Self {
-        Self { hits: vec![0; set.rules()].into(), set }
+        Self { hits: vec![0; set.rules()].into(), set, walks: QuestionWalks::default() }
     }
 
     /// Returns no rules.
@@ -56,8 +57,16 @@ impl ActiveRules {
     /// Counts what a rule has decided; nothing for [`NO_RULE`].
     #[inline(always)]
     pub(crate) fn count(&mut self, rule: u32) {
-        if let Some(hits) = self.hits.get_mut(rule as usize) {
-            *hits += 1;
+        self.count_all([rule].into_iter());
+    }
+
+    #[inline(always)]
+    fn count_all(&mut self, rules: impl Iterator<Item = u32>) {
+        let hits = &mut *self.hits;
+        for rule in rules {
+            if let Some(hits) = hits.get_mut(rule as usize) {
+                *hits += 1;
+            }
         }
     }
 
@@ -127,7 +136,7 @@ impl Nat {
 
     fn bypasses(&mut self, origin: FlowOrigin, asked: Asked) -> bool {
         let set = &*self.rules.set;
-        let deciding = set.find(&question_about(set, origin, asked));
+        let deciding = set.find(&question_about(origin, asked));
         let bypass = deciding.filter(|it| it.action == RuleAction::Bypass);
         if let Some(bypass) = bypass {
             self.count_accepted(bypass.rule, origin, asked);
@@ -164,14 +173,10 @@ impl Nat {
     /// Finds the number of the rule that decides on each of several first packets from homes, at
     /// most [`ASKED_MAX`], into as many places. It is [`NO_RULE`] where none fits.
     #[inline(never)]
-    pub fn find_rules<'a>(&self, flows: impl Iterator<Item = &'a NewFlow>, found: &mut [u32]) {
-        let set = &*self.rules.set;
-        let mut questions = [NO_QUESTION; ASKED_MAX];
-        let questions = &mut questions[..found.len()];
-        for (question, flow) in questions.iter_mut().zip(flows) {
-            *question = question_about(set, FlowOrigin::Home, asked_about(flow));
-        }
-        set.find_all(questions, found);
+    pub fn find_rules<'a>(&mut self, flows: impl Iterator<Item = &'a NewFlow>, found: &mut [u32]) {
+        let ask = |flow| question_about(FlowOrigin::Home, asked_about(flow));
+        let ActiveRules { set, walks, .. } = &mut *self.rules;
+        set.find_all(flows.map(ask), walks, found);
     }
 
     /// Checks whether the rule that [`find_rules`](Self::find_rules) has found lets a flow begin,
@@ -190,10 +195,28 @@ impl Nat {
         }
     }
 
+    /// Whether [`check_rule`](Self::check_rule) lets all flows of these rules begin, and gives them nothing.
+    #[inline(always)]
+    pub fn accept_plainly(&self, rules: &[u32]) -> bool {
+        let set = &*self.rules.set;
+        rules.iter().all(|&rule| set.accepts_plainly(rule))
+    }
+
     /// Counts a flow that began, and that [`check_rule`](Self::check_rule) has let begin.
     #[inline(always)]
-    pub fn count_rule(&mut self, rule: u32, flow: &NewFlow) {
+    pub(crate) fn count_rule(&mut self, rule: u32, flow: &NewFlow) {
         self.count_accepted(rule, FlowOrigin::Home, asked_about(flow));
+    }
+
+    /// Counts flows as [`count_rule`](Self::count_rule) does.
+    #[inline(always)]
+    pub fn count_rules<'a>(&mut self, flows: impl Iterator<Item = (u32, &'a NewFlow)> + Clone) {
+        self.rules.count_all(flows.clone().map(|(rule, _)| rule));
+        if self.rules.set.has_log() {
+            for (rule, flow) in flows {
+                self.log_flow(logged(rule, FlowOrigin::Home, asked_about(flow)));
+            }
+        }
     }
 
     /// Counts what a rule has let begin, or pass without state.
@@ -233,7 +256,7 @@ impl Nat {
         let &Outbound { home, inside, remote, protocol, .. } = packet;
         let asked = (protocol, home.outer, inside, remote);
         let set = &*self.rules.set;
-        let deciding = set.find(&question_about(set, FlowOrigin::Home, asked));
+        let deciding = set.find(&question_about(FlowOrigin::Home, asked));
         AcceptingRule::of(deciding).map_err(|refusing| self.refuse_outbound(refusing, asked))
     }
 
@@ -267,7 +290,7 @@ impl Nat {
 
     fn find_rule_inbound(&self, asked: Asked) -> Option<DecidingRule> {
         let set = &*self.rules.set;
-        let deciding = set.find(&question_about(set, FlowOrigin::Internet, asked))?;
+        let deciding = set.find(&question_about(FlowOrigin::Internet, asked))?;
         (deciding.action != RuleAction::Bypass).then_some(deciding)
     }
 
@@ -334,29 +357,18 @@ fn logged(rule: u32, origin: FlowOrigin, asked: Asked) -> LoggedFlow {
     LoggedFlow { rule, origin, protocol, subscriber, inside, remote }
 }
 
-/// What a place for a question holds before there is one.
-const NO_QUESTION: Question<u32> = Question {
-    kind: kind_of(FlowOrigin::Home, Protocol::Udp),
-    group: 0,
-    local: 0,
-    remote: 0,
-    local_port: 0,
-    remote_port: 0,
-};
-
 /// Returns the question about a flow of this protocol between a subscriber, with its inside
-/// endpoint, and a remote endpoint.
+/// endpoint, and a remote endpoint. The set knows the subscriber's group.
 #[inline(always)]
 pub(crate) fn question_about(
-    set: &RuleSet,
     origin: FlowOrigin,
     (protocol, subscriber, inside, remote): Asked,
 ) -> Question<u32> {
     // The port of an ICMP endpoint is the query's identifier, which is no port to a rule.
     let ports = if protocol == Protocol::Icmp { 0 } else { u16::MAX };
     Question {
-        kind: kind_of(origin, protocol),
-        group: set.group_of(subscriber),
+        kind: KINDS[origin as usize][protocol as usize],
+        group: 0,
         local: subscriber,
         remote: remote.address,
         local_port: inside.port & ports,
@@ -364,7 +376,20 @@ pub(crate) fn question_about(
     }
 }
 
-#[inline(always)]
+/// The kind of a flow, by the side that begins it and its protocol; of other protocols no flow is.
+const KINDS: [[FlowKind; 32]; 2] = [kinds_of(FlowOrigin::Home), kinds_of(FlowOrigin::Internet)];
+
+const fn kinds_of(origin: FlowOrigin) -> [FlowKind; 32] {
+    let mut kinds = [kind_of(origin, Protocol::Udp); 32];
+    let mut at = 0;
+    while at < Protocol::ALL.len() {
+        let protocol = Protocol::ALL[at];
+        kinds[protocol as usize] = kind_of(origin, protocol);
+        at += 1;
+    }
+    kinds
+}
+
 const fn kind_of(origin: FlowOrigin, protocol: Protocol) -> FlowKind {
     match FlowKind::new(origin, protocol as u8) {
         Some(kind) => kind,

@@ -4,13 +4,22 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::net::IpAddr;
 
+use crate::prefix_pair::{MaskedPair, PlainPair, PrefixPair};
+
 /// An IPv4 address (`u32`) or an IPv6 address (`u128`).
 pub trait IpAddress: Copy + Ord + Hash + Debug + Default {
     const BITS: u32;
 
+    /// Two prefixes as a packed filter holds them.
+    type PrefixPair: PrefixPair<Self>;
+
     /// Returns `count` bits, at most 16, of which bit `at`, below [`BITS`](Self::BITS), is the
     /// highest; bit 0 is the address's highest. What lies beyond its lowest bit is 0.
     fn bits(self, at: u32, count: u32) -> usize;
+
+    /// Returns how many blocks of 2^`below` addresses, `below` less than [`BITS`](Self::BITS), lie
+    /// between `first` and the address; a large number if the address comes before.
+    fn blocks_from(self, first: Self, below: u32) -> usize;
 
     /// Whether the first `len` bits are those of `other`.
     fn shares(self, other: Self, len: u8) -> bool;
@@ -19,16 +28,26 @@ pub trait IpAddress: Copy + Ord + Hash + Debug + Default {
     #[must_use]
     fn network(self, len: u8) -> Self;
 
+    /// Returns the address with 1 behind the first `len` bits.
+    #[must_use]
+    fn last(self, len: u8) -> Self;
+
     /// Returns the address for text.
     fn to_ip(self) -> IpAddr;
 }
 
 impl IpAddress for u32 {
     const BITS: u32 = u32::BITS;
+    type PrefixPair = MaskedPair;
 
     #[inline(always)]
     fn bits(self, at: u32, count: u32) -> usize {
         ((self << at) >> (Self::BITS - count)) as usize
+    }
+
+    #[inline(always)]
+    fn blocks_from(self, first: Self, below: u32) -> usize {
+        (self.wrapping_sub(first) >> below) as usize
     }
 
     #[inline(always)]
@@ -40,6 +59,10 @@ impl IpAddress for u32 {
         self & (u64::from(u32::MAX) << (Self::BITS - u32::from(len))) as u32
     }
 
+    fn last(self, len: u8) -> Self {
+        self | (u64::from(u32::MAX) >> len) as u32
+    }
+
     fn to_ip(self) -> IpAddr {
         IpAddr::V4(self.into())
     }
@@ -47,10 +70,16 @@ impl IpAddress for u32 {
 
 impl IpAddress for u128 {
     const BITS: u32 = u128::BITS;
+    type PrefixPair = PlainPair;
 
     #[inline(always)]
     fn bits(self, at: u32, count: u32) -> usize {
         ((self << at) >> (Self::BITS - count)) as usize
+    }
+
+    #[inline(always)]
+    fn blocks_from(self, first: Self, below: u32) -> usize {
+        usize::try_from(self.wrapping_sub(first) >> below).unwrap_or(usize::MAX)
     }
 
     #[inline(always)]
@@ -60,6 +89,10 @@ impl IpAddress for u128 {
 
     fn network(self, len: u8) -> Self {
         if len == 0 { 0 } else { self & (u128::MAX << (Self::BITS - u32::from(len))) }
+    }
+
+    fn last(self, len: u8) -> Self {
+        self | u128::MAX.checked_shr(u32::from(len)).unwrap_or(0)
     }
 
     fn to_ip(self) -> IpAddr {
@@ -92,6 +125,11 @@ impl<A: IpAddress> Prefix<A> {
     /// Returns the first address.
     pub fn address(&self) -> A {
         self.address
+    }
+
+    /// Returns the last address.
+    pub(crate) fn last(&self) -> A {
+        self.address.last(self.len)
     }
 
     /// Returns the number of bits that all addresses have in common.

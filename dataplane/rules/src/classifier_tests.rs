@@ -15,11 +15,12 @@ fn check<A: ShapeAddress>(shape: RuleShape, count: u32, seed: u64) -> bool {
             return false;
         }
     };
+    let mut walks = QuestionWalks::default();
     for _ in 0..20 {
         let count = rng.usize(0..=TOGETHER);
         let questions: Vec<_> = (0..count).map(|_| question(&filters, rng)).collect();
         let mut found = vec![0; questions.len()];
-        classifier.find_all(&questions, &mut found);
+        classifier.find_all(questions.iter().copied(), &mut walks, &mut found);
         for (question, found) in questions.iter().zip(found) {
             let expected = first_match(&filters, question);
             assert_eq!(
@@ -95,15 +96,27 @@ fn filters_that_agree_on_all_addresses_and_ports_are_refused_with_their_rules() 
 }
 
 #[test]
-fn a_set_of_prefixes_shares_one_list() {
+fn a_set_of_prefixes_shares_one_list_where_they_are_dense() {
     let blocked = |number: u32| RuleFilter {
-        remote: Prefix::new(number.wrapping_mul(0x9e37_79b9), 32),
+        remote: Prefix::new(0xc633_0000 + number * 3, 32),
         ..RuleFilter::all(7)
     };
-    let filters: Vec<RuleFilter<u32>> = (0..10_000).map(blocked).collect();
+    let filters: Vec<RuleFilter<u32>> = (0..200_000).map(blocked).collect();
     let classifier = Classifier::new(&filters).unwrap();
     assert_eq!(classifier.lists.bytes(), 2 * 32);
     assert_eq!(classifier.bound().comparisons, 1);
+    assert!(classifier.bytes() < 16 * filters.len(), "{}", classifier.bytes());
+}
+
+#[test]
+fn scattered_prefixes_take_little_more_than_their_filters() {
+    let blocked = |rule: u32| RuleFilter {
+        remote: Prefix::new(rule.wrapping_mul(0x9e37_79b9), 32),
+        ..RuleFilter::all(rule)
+    };
+    let filters: Vec<RuleFilter<u32>> = (0..10_000).map(blocked).collect();
+    let classifier = Classifier::new(&filters).unwrap();
+    assert!(classifier.bytes() < 64 * filters.len(), "{}", classifier.bytes());
 }
 
 #[test]
@@ -111,7 +124,59 @@ fn no_rules_decide_nothing_and_take_nearly_no_memory() {
     let classifier = Classifier::<u32>::new(&[]).unwrap();
     let question = question(&[], &mut Rng::with_seed(1));
     assert_eq!(classifier.find(&question), None);
-    assert!(classifier.bytes() < 100, "{}", classifier.bytes());
+    assert!(classifier.bytes() < 1000, "{}", classifier.bytes());
+}
+
+/// Compares rules that know the groups of local addresses with the plain search.
+#[test]
+fn group_of_the_local_address_decides_as_that_of_the_question() {
+    for seed in 0..100 {
+        let rng = &mut Rng::with_seed(seed);
+        let count = rng.u32(0..200);
+        let mut filters = filters::<u32>(RuleShape::Provider, count, rng);
+        filters.iter_mut().for_each(|filter| filter.groups = rng.u16(..));
+        let group = |rng: &mut Rng| {
+            (Prefix::new(u32::home(rng), rng.choice([0, 8, 16, 24, 28, 32]).unwrap()), rng.u8(..16))
+        };
+        let mut groups: Vec<(Prefix<u32>, u8)> = (0..rng.u8(0..20)).map(|_| group(rng)).collect();
+        groups.sort();
+        groups.dedup_by_key(|(prefix, _)| *prefix);
+        let classifier = Classifier::with_groups(&filters, &groups).unwrap();
+        for _ in 0..200 {
+            let mut question = question(&filters, rng);
+            let covering = groups.iter().filter(|(prefix, _)| prefix.contains(question.local));
+            let longest = covering.max_by_key(|(prefix, _)| prefix.bits());
+            question.group = longest.map_or(0, |&(_, group)| group);
+            assert_eq!(classifier.group_of(question.local), question.group, "seed {seed}");
+            let expected = first_match(&filters, &question);
+            question.group = 0;
+            assert_eq!(classifier.find(&question), expected, "seed {seed}: {question:x?}");
+            let mut found = [0];
+            classifier.find_all([question].into_iter(), &mut QuestionWalks::default(), &mut found);
+            assert_eq!(found, [expected.unwrap_or(NO_RULE)], "seed {seed}: {question:x?}");
+        }
+    }
+}
+
+/// Compares the rules for kinds and groups alone with the plain search.
+#[test]
+fn wide_rules_decide_where_no_other_rule_does() {
+    for seed in 0..100 {
+        let rng = &mut Rng::with_seed(seed);
+        let mut filters = filters::<u32>(RuleShape::Firewall, 30, rng);
+        for filter in &mut filters {
+            if rng.u8(0..4) == 0 {
+                let (kinds, groups) = (filter.kinds, rng.u16(..));
+                *filter = RuleFilter { kinds, groups, ..RuleFilter::all(filter.rule) };
+            }
+        }
+        let classifier = Classifier::new(&filters).unwrap();
+        for _ in 0..500 {
+            let question = question(&filters, rng);
+            let expected = first_match(&filters, &question);
+            assert_eq!(classifier.find(&question), expected, "seed {seed}: {question:x?}");
+        }
+    }
 }
 
 #[test]

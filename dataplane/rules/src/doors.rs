@@ -1,21 +1,25 @@
 //! Which filters go through which door, and the lists behind it.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use crate::address::{IpAddress, Prefix};
 use crate::filter::{PortRange, RuleFilter};
-use crate::lists::{EMPTY, ListMaker, ListStart, sort_and_thin};
+use crate::lists::{EMPTY, ListMaker, sort_and_thin};
 use crate::ports::{PORTS, PortLists};
-use crate::trie::PrefixTrie;
+use crate::wide_rules::WideRules;
 
 /// Longest list that is copied into those of the prefixes inside; a longer one is linked to.
-const COPIED_MAX: usize = 8;
+pub(crate) const COPIED_MAX: usize = 8;
+
+/// Filters of an address that cost no more than one of a port.
+const PORT_COST: usize = 4;
 
 /// Most filters that may be compared behind one door.
 pub(crate) const COMPARED_MAX: usize = 64;
 
 /// Filters of a list that are looked at before it is refused.
-const THINNED_MAX: usize = 4096;
+pub(crate) const THINNED_MAX: usize = 4096;
 
 /// More filters may have to be compared than a packet has time for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +36,7 @@ pub struct TooManyFilters {
 }
 
 impl TooManyFilters {
-    fn new<A>(place: String, count: usize, filters: &[RuleFilter<A>]) -> Self {
+    pub(crate) fn new<A>(place: String, count: usize, filters: &[RuleFilter<A>]) -> Self {
         let mut rules: Vec<u32> = filters.iter().map(|filter| filter.rule).collect();
         rules.dedup();
         Self { place, count, rules }
@@ -46,6 +50,7 @@ pub(crate) struct ByDoor<A> {
     pub(crate) local: Vec<RuleFilter<A>>,
     pub(crate) remote_port: Vec<RuleFilter<A>>,
     pub(crate) local_port: Vec<RuleFilter<A>>,
+    pub(crate) wide: WideRules,
 }
 
 /// How many filters share what each of them looks at.
@@ -56,39 +61,57 @@ struct Crowds<A> {
     local_ports: HashMap<PortRange, usize>,
 }
 
-fn count<K: Eq + std::hash::Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
+/// Counts how many filters have each key; those without one are not counted.
+fn count<A, K: Eq + Hash>(
+    filters: &[RuleFilter<A>],
+    key: impl Fn(&RuleFilter<A>) -> Option<K>,
+) -> HashMap<K, usize> {
     let mut counts = HashMap::new();
-    keys.for_each(|key| *counts.entry(key).or_insert(0) += 1);
+    filters.iter().filter_map(key).for_each(|key| *counts.entry(key).or_insert(0) += 1);
     counts
 }
 
+fn crowd<K: Eq + Hash>(counts: &HashMap<K, usize>, key: Option<K>) -> usize {
+    key.map_or(usize::MAX, |key| counts[&key])
+}
+
+fn asked_prefix<A: IpAddress>(prefix: Prefix<A>) -> Option<Prefix<A>> {
+    (!prefix.is_all()).then_some(prefix)
+}
+
+fn asked_ports(ports: PortRange) -> Option<PortRange> {
+    (ports != PortRange::ALL).then_some(ports)
+}
+
 impl<A: IpAddress> ByDoor<A> {
-    /// Sends each filter through the door at which it meets the fewest others.
+    /// Sends each filter through the door at which it meets the fewest others; filters that never
+    /// decide through none.
     pub(crate) fn new(filters: &[RuleFilter<A>]) -> Self {
         let crowds = Crowds {
-            remote: count(filters.iter().map(|filter| filter.remote)),
-            local: count(filters.iter().map(|filter| filter.local)),
-            remote_ports: count(filters.iter().map(|filter| filter.remote_ports)),
-            local_ports: count(filters.iter().map(|filter| filter.local_ports)),
+            remote: count(filters, |filter| asked_prefix(filter.remote)),
+            local: count(filters, |filter| asked_prefix(filter.local)),
+            remote_ports: count(filters, |filter| asked_ports(filter.remote_ports)),
+            local_ports: count(filters, |filter| asked_ports(filter.local_ports)),
         };
-        let mut by_door =
-            Self { remote: vec![], local: vec![], remote_port: vec![], local_port: vec![] };
-        for filter in filters {
+        let wide = WideRules::new(filters.iter().filter(|filter| filter.is_wide()));
+        let (remote, local, remote_port, local_port) = (vec![], vec![], vec![], vec![]);
+        let mut by_door = Self { remote, local, remote_port, local_port, wide };
+        let narrow = filters.iter().filter(|filter| !filter.is_wide());
+        for filter in narrow.filter(|filter| !by_door.wide.cover(filter)) {
             let doors = [
-                (!filter.remote.is_all()).then(|| crowds.remote[&filter.remote]),
-                (!filter.local.is_all()).then(|| crowds.local[&filter.local]),
-                (filter.remote_ports != PortRange::ALL)
-                    .then(|| crowds.remote_ports[&filter.remote_ports]),
-                (filter.local_ports != PortRange::ALL)
-                    .then(|| crowds.local_ports[&filter.local_ports]),
+                crowd(&crowds.remote, asked_prefix(filter.remote)),
+                crowd(&crowds.local, asked_prefix(filter.local)),
+                crowd(&crowds.remote_ports, asked_ports(filter.remote_ports)),
+                crowd(&crowds.local_ports, asked_ports(filter.local_ports)),
             ];
-            // A filter that looks at nothing of these is in each list of the remote ports.
-            let best = (0..doors.len()).min_by_key(|&door| doors[door].unwrap_or(usize::MAX));
-            match best.filter(|&door| doors[door].is_some()) {
+            // A few filters more of an address cost less than one more door with lists.
+            let cost =
+                |&door: &usize| doors[door].saturating_add(if door < 2 { 0 } else { PORT_COST });
+            match (0..doors.len()).min_by_key(cost) {
                 Some(0) => by_door.remote.push(*filter),
                 Some(1) => by_door.local.push(*filter),
-                Some(3) => by_door.local_port.push(*filter),
-                _ => by_door.remote_port.push(*filter),
+                Some(2) => by_door.remote_port.push(*filter),
+                _ => by_door.local_port.push(*filter),
             }
         }
         by_door
@@ -103,66 +126,11 @@ pub(crate) struct Most<K> {
 }
 
 impl<K> Most<K> {
-    fn look(&mut self, compared: usize, at: K) {
+    pub(crate) fn look(&mut self, compared: usize, at: K) {
         if compared > self.compared {
             *self = Self { compared, at };
         }
     }
-}
-
-/// A prefix whose list is made, on the way to those inside it.
-struct OuterPrefix<A> {
-    prefix: Prefix<A>,
-    /// All filters of its addresses, if they may be copied.
-    copied: Option<Vec<RuleFilter<A>>>,
-    list: ListStart,
-    compared: usize,
-}
-
-/// Makes the lists of one door for addresses. `prefix_mut` returns what the door decides.
-pub(crate) fn address_lists<A: IpAddress>(
-    filters: Vec<RuleFilter<A>>,
-    maker: &mut ListMaker<A>,
-    door: &str,
-    prefix_mut: impl Fn(&mut RuleFilter<A>) -> &mut Prefix<A>,
-) -> Result<(PrefixTrie, Most<A>), TooManyFilters> {
-    let mut by_prefix: Vec<(Prefix<A>, RuleFilter<A>)> = filters
-        .into_iter()
-        .map(|mut filter| {
-            let prefix = std::mem::replace(prefix_mut(&mut filter), Prefix::all());
-            (prefix, filter)
-        })
-        .collect();
-    by_prefix.sort_by_key(|&(prefix, _)| prefix);
-    let mut entries = Vec::new();
-    let mut outers: Vec<OuterPrefix<A>> = Vec::new();
-    let mut most = Most { compared: 0, at: Prefix::all().address() };
-    for group in by_prefix.chunk_by(|a, b| a.0 == b.0) {
-        let prefix = group[0].0;
-        outers.retain(|outer| outer.prefix.covers(&prefix));
-        let mut filters: Vec<RuleFilter<A>> = group.iter().map(|&(_, filter)| filter).collect();
-        let place = || format!("the {door} {prefix}");
-        let (mut linked, mut compared) = (EMPTY, 0);
-        match outers.last() {
-            Some(OuterPrefix { copied: Some(outer), .. }) => filters.extend(outer),
-            Some(outer) => (linked, compared) = (outer.list, outer.compared),
-            None => {}
-        }
-        if filters.len() > THINNED_MAX {
-            return Err(TooManyFilters::new(place(), filters.len(), &filters[..COMPARED_MAX]));
-        }
-        sort_and_thin(&mut filters);
-        compared += filters.len();
-        if compared > COMPARED_MAX {
-            return Err(TooManyFilters::new(place(), compared, &filters));
-        }
-        most.look(compared, prefix.address());
-        let list = maker.add(&filters, linked);
-        entries.push((prefix, list));
-        let copied = (linked == EMPTY && filters.len() <= COPIED_MAX).then_some(filters);
-        outers.push(OuterPrefix { prefix, copied, list, compared });
-    }
-    Ok((PrefixTrie::new(entries, EMPTY), most))
 }
 
 /// Makes the lists of one door for ports. `ports_mut` returns what the door decides.
@@ -171,7 +139,7 @@ pub(crate) fn port_lists<A: IpAddress>(
     maker: &mut ListMaker<A>,
     door: &str,
     ports_mut: impl Fn(&mut RuleFilter<A>) -> &mut PortRange,
-) -> Result<(PortLists, Most<u16>), TooManyFilters> {
+) -> Result<(Option<PortLists>, Most<u16>), TooManyFilters> {
     // Where filters begin and end, by port.
     let mut changes: Vec<(usize, bool, usize)> = Vec::new();
     let mut widened = Vec::with_capacity(filters.len());

@@ -24,7 +24,8 @@ impl PortRange {
 }
 
 /// A flow that begins. `local` is its end at the home, `remote` its end in the internet; the group
-/// is the home's, below 16. A flow without ports, or whose ports are not known, has ports 0.
+/// is the home's, below 16, or 0 where the rules know the groups of local addresses. A flow without
+/// ports, or whose ports are not known, has ports 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<A> {
     pub kind: FlowKind,
@@ -61,6 +62,12 @@ impl<A: IpAddress> RuleFilter<A> {
             local_ports: PortRange::ALL,
             remote_ports: PortRange::ALL,
         }
+    }
+
+    /// Whether it looks at no address and no port.
+    pub(crate) fn is_wide(&self) -> bool {
+        let all = Self::all(self.rule);
+        *self == Self { kinds: self.kinds, groups: self.groups, ..all }
     }
 
     pub fn fits(&self, question: &Question<A>) -> bool {

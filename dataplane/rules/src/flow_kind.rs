@@ -39,6 +39,7 @@ impl FlowKind {
     }
 
     /// Returns the kind's number, below the number of all kinds.
+    #[inline(always)]
     pub fn number(self) -> u8 {
         self.0
     }
@@ -60,6 +61,11 @@ impl FlowKinds {
     #[inline(always)]
     pub fn has(self, kind: FlowKind) -> bool {
         self.0 >> kind.0 & 1 != 0
+    }
+
+    /// Returns the kinds, bit by bit, of their [numbers](FlowKind::number).
+    pub(crate) fn bits(self) -> u8 {
+        self.0
     }
 
     /// Whether all kinds of the other set are in this one.

@@ -1,10 +1,11 @@
 //! Hot. Lists of filters, each sorted by rule number. Equal lists are stored once.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 use crate::address::IpAddress;
-use crate::filter::{Question, RuleFilter};
-use crate::packed::PackedFilter;
+use crate::filter::RuleFilter;
+use crate::packed::{AskedFlow, PackedFilter};
 
 /// A list of a [`FilterLists`]: where it begins.
 pub(crate) type ListStart = u32;
@@ -12,9 +13,12 @@ pub(crate) type ListStart = u32;
 /// The list without a filter.
 pub(crate) const EMPTY: ListStart = 0;
 
+/// Lists begin below this: a word has four bits for a group above, and one for a mark.
+pub(crate) const LISTS_END: ListStart = 1 << 27;
+
 /// All lists of a classifier, one behind the other.
 #[derive(Clone, Debug)]
-pub(crate) struct FilterLists<A> {
+pub(crate) struct FilterLists<A: IpAddress> {
     filters: Vec<PackedFilter<A>>,
 }
 
@@ -26,33 +30,66 @@ impl<A: IpAddress> FilterLists<A> {
     }
 
     /// Returns the lowest rule number below `best` that fits in a list and those that it links to,
-    /// else `best`.
-    #[inline]
-    pub(crate) fn search(&self, list: ListStart, question: &Question<A>, mut best: u32) -> u32 {
-        let mut at = list as usize;
+    /// else `best`. `bits` are those of the question's kind and group.
+    #[inline(always)]
+    pub(crate) fn search(
+        &self,
+        list: ListStart,
+        asked: &AskedFlow<A>,
+        bits: u32,
+        best: u32,
+    ) -> u32 {
         if list == EMPTY {
             return best;
         }
-        // A link is the first of its list, so at most one is open.
-        let mut linked = EMPTY;
-        loop {
-            let filter = &self.filters[at];
-            if filter.is_link() {
-                linked = filter.rule;
-            } else if filter.rule >= best || filter.fits(question) {
-                best = best.min(filter.rule);
-                if linked == EMPTY {
-                    return best;
-                }
-                at = std::mem::take(&mut linked) as usize;
-                continue;
+        let Some(filter) = self.first_that_fits(list, asked, bits, best) else { return best };
+        match filter.linked() {
+            None => filter.rule,
+            Some(linked) => self.search_linked(list, linked, asked, bits, best),
+        }
+    }
+
+    /// Returns the first filter of a list that fits, of a rule below `best`.
+    #[inline(always)]
+    fn first_that_fits(
+        &self,
+        list: ListStart,
+        asked: &AskedFlow<A>,
+        bits: u32,
+        best: u32,
+    ) -> Option<&PackedFilter<A>> {
+        let mut at = list as usize;
+        while let Some(filter) = self.filters.get(at) {
+            if filter.rule >= best {
+                break;
             }
-            if !filter.is_last() {
-                at += 1;
-            } else if linked == EMPTY {
-                return best;
-            } else {
-                at = std::mem::take(&mut linked) as usize;
+            if filter.fits(asked, bits) {
+                return Some(filter);
+            }
+            if filter.is_last() {
+                break;
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Searches a list that begins with a link, and those that it links to.
+    #[inline(never)]
+    fn search_linked(
+        &self,
+        mut list: ListStart,
+        mut linked: ListStart,
+        asked: &AskedFlow<A>,
+        bits: u32,
+        mut best: u32,
+    ) -> u32 {
+        loop {
+            let own = self.first_that_fits(list + 1, asked, bits, best);
+            best = own.map_or(best, |filter| filter.rule);
+            match self.filters[linked as usize].linked() {
+                None => return self.search(linked, asked, bits, best),
+                Some(further) => (list, linked) = (linked, further),
             }
         }
     }
@@ -64,8 +101,10 @@ impl<A: IpAddress> FilterLists<A> {
             let from = &self.filters[list as usize..];
             let length = 1 + from.iter().take_while(|filter| !filter.is_last()).count();
             for filter in &from[..length] {
-                let into = if filter.is_link() { &mut lists } else { &mut rules };
-                into.push(filter.rule);
+                match filter.linked() {
+                    Some(linked) => lists.push(linked),
+                    None => rules.push(filter.rule),
+                }
             }
         }
         rules
@@ -78,33 +117,43 @@ impl<A: IpAddress> FilterLists<A> {
 }
 
 /// Makes the lists of a classifier.
-pub(crate) struct ListMaker<A> {
+pub(crate) struct ListMaker<A: IpAddress> {
     filters: Vec<PackedFilter<A>>,
-    known: HashMap<Box<[PackedFilter<A>]>, ListStart>,
+    /// A list of each hash.
+    known: HashMap<u64, ListStart>,
 }
 
 impl<A: IpAddress> ListMaker<A> {
     pub(crate) fn new() -> Self {
         let mut end = PackedFilter::none();
-        end.flags = PackedFilter::<A>::LAST;
+        end.set_last();
         Self { filters: vec![end], known: HashMap::new() }
     }
 
     /// Stores a list of filters, which are sorted by rule number, and behind them those of another
     /// list. Returns where it begins.
     pub(crate) fn add(&mut self, filters: &[RuleFilter<A>], linked: ListStart) -> ListStart {
-        let link = (linked != EMPTY).then(|| PackedFilter::link(linked));
-        let own = filters.iter().map(PackedFilter::new);
-        let mut list: Box<[PackedFilter<A>]> = link.into_iter().chain(own).collect();
-        let Some(last) = list.last_mut() else { return EMPTY };
-        last.flags |= PackedFilter::<A>::LAST;
-        if let Some(&known) = self.known.get(&list) {
+        if filters.is_empty() {
+            return linked;
+        }
+        let start = self.filters.len();
+        if linked != EMPTY {
+            self.filters.push(PackedFilter::link(linked));
+        }
+        self.filters.extend(filters.iter().map(PackedFilter::new));
+        assert!(self.filters.len() < LISTS_END as usize, "lists have fewer filters");
+        if let Some(last) = self.filters.last_mut() {
+            last.set_last();
+        }
+        let (before, list) = self.filters.split_at(start);
+        let hash = self.known.hasher().hash_one(list);
+        let known = *self.known.entry(hash).or_insert(start as ListStart);
+        // Of other lists with this hash there are hardly any: each is stored as often as it occurs.
+        if before.get(known as usize..).is_some_and(|known| known.starts_with(list)) {
+            self.filters.truncate(start);
             return known;
         }
-        let start = ListStart::try_from(self.filters.len()).expect("lists have 2^32 filters");
-        self.filters.extend(&list);
-        self.known.insert(list, start);
-        start
+        start as ListStart
     }
 
     pub(crate) fn finish(self) -> FilterLists<A> {
@@ -117,11 +166,13 @@ impl<A: IpAddress> ListMaker<A> {
 /// Sorts filters by rule number, and removes each that an earlier one covers: it never decides.
 pub(crate) fn sort_and_thin<A: IpAddress>(filters: &mut Vec<RuleFilter<A>>) {
     filters.sort_by_key(|filter| filter.rule);
-    let mut kept: Vec<RuleFilter<A>> = Vec::with_capacity(filters.len());
-    for filter in filters.iter() {
-        if !kept.iter().any(|earlier| earlier.covers(filter)) {
-            kept.push(*filter);
+    let mut kept = 0;
+    for at in 0..filters.len() {
+        let filter = filters[at];
+        if !filters[..kept].iter().any(|earlier| earlier.covers(&filter)) {
+            filters[kept] = filter;
+            kept += 1;
         }
     }
-    *filters = kept;
+    filters.truncate(kept);
 }

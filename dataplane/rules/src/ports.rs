@@ -1,53 +1,52 @@
-//! Hot. From a port to a list: ports with the same list are a class.
+//! Hot. From a port to a list.
 
-use crate::lists::ListStart;
+use std::collections::HashMap;
+
+use crate::lists::{EMPTY, ListStart};
 
 /// Number of ports.
 pub(crate) const PORTS: usize = 1 << 16;
 
+/// Ports of a page. Equal pages are stored once.
+const PAGE: usize = 1 << 8;
+
 /// The list of each port.
 #[derive(Clone, Debug)]
 pub(crate) struct PortLists {
-    /// The class of each port; of all ports, if there is one class.
-    classes: Box<[u16]>,
-    /// The list of each class.
-    lists: Vec<ListStart>,
+    /// Where the page of each [`PAGE`] ports begins in `lists`.
+    pages: Box<[u16; PORTS / PAGE]>,
+    lists: Box<[ListStart]>,
 }
 
 impl PortLists {
     /// Makes it of the lists of consecutive ranges: the last port of each, and its list. The last
-    /// range ends with the last port.
-    pub(crate) fn new(ranges: &[(u16, ListStart)]) -> Self {
-        let mut lists: Vec<ListStart> = ranges.iter().map(|&(_, list)| list).collect();
-        lists.sort_unstable();
-        lists.dedup();
-        if let [list] = *lists {
-            return Self { classes: [0].into(), lists: vec![list] };
+    /// range ends with the last port. `None` if all lists are empty.
+    pub(crate) fn new(ranges: &[(u16, ListStart)]) -> Option<Self> {
+        if ranges.iter().all(|&(_, list)| list == EMPTY) {
+            return None;
         }
-        let mut classes = Vec::with_capacity(PORTS);
-        for (last, list) in ranges {
-            let class = lists.binary_search(list).expect("each list is among the lists") as u16;
-            classes.resize(usize::from(*last) + 1, class);
+        let mut all = Vec::with_capacity(PORTS);
+        ranges.iter().for_each(|&(last, list)| all.resize(usize::from(last) + 1, list));
+        let mut pages = Box::new([0; PORTS / PAGE]);
+        let mut lists = Vec::new();
+        let mut known = HashMap::new();
+        for (page, ports) in pages.iter_mut().zip(all.chunks_exact(PAGE)) {
+            *page = *known.entry(ports).or_insert_with(|| {
+                let start = lists.len() as u16;
+                lists.extend(ports);
+                start
+            });
         }
-        Self { classes: classes.into(), lists }
-    }
-
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, port: u16) {
-        weir_flow::prefetch(&self.classes, self.place(port));
+        Some(Self { pages, lists: lists.into() })
     }
 
     #[inline(always)]
     pub(crate) fn find(&self, port: u16) -> ListStart {
-        self.lists[usize::from(self.classes[self.place(port)])]
-    }
-
-    #[inline(always)]
-    fn place(&self, port: u16) -> usize {
-        usize::from(port) & (self.classes.len() - 1)
+        let port = usize::from(port);
+        self.lists[usize::from(self.pages[port / PAGE]) + port % PAGE]
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.classes) + size_of_val(&*self.lists)
+        size_of_val(&*self.pages) + size_of_val(&*self.lists)
     }
 }

@@ -2,11 +2,10 @@
 //! groups of homes.
 
 use crate::address::Prefix;
-use crate::classifier::{Bound, Classifier, NO_RULE, WorstPacket};
+use crate::classifier::{Bound, Classifier, NO_RULE, QuestionWalks, WorstPacket};
 use crate::doors::TooManyFilters;
 use crate::filter::{Question, RuleFilter};
 use crate::flow_policy::{FlowPolicy, SourcePool};
-use crate::trie::PrefixTrie;
 
 /// Number of groups: group 0 has the homes that are in no other.
 pub const GROUPS: u8 = 16;
@@ -107,9 +106,8 @@ pub struct RuleSet {
     rematch: Box<[u32]>,
     /// Numbers of the rules whose decisions are logged, in order.
     log: Box<[u32]>,
-    groups: PrefixTrie,
-    /// By public address: the number of its source pool. `None`: all are of pool 0.
-    source_pools: Option<PrefixTrie>,
+    /// Public addresses that are not of pool 0, in order; no two prefixes overlap.
+    source_pools: Box<[(Prefix<u32>, SourcePool)]>,
 }
 
 impl RuleSet {
@@ -129,15 +127,13 @@ impl RuleSet {
         let has_action = |filter: &RuleFilter<u32>| (filter.rule as usize) < actions.len();
         assert!(filters.iter().all(has_action), "each rule has an action");
         assert!(groups.iter().all(|&(_, group)| group < GROUPS), "there are {GROUPS} groups");
-        let groups = groups.into_iter().map(|(prefix, group)| (prefix, group.into())).collect();
         Ok(Self {
             has_bypass: actions.contains(&RuleAction::Bypass),
-            classifier: Classifier::new(filters)?,
+            classifier: Classifier::with_groups(filters, &groups)?,
             outcomes: RuleOutcomes::new(&actions),
             rematch: Box::default(),
             log: Box::default(),
-            groups: PrefixTrie::new(groups, 0),
-            source_pools: None,
+            source_pools: Box::default(),
         })
     }
 
@@ -156,24 +152,24 @@ impl RuleSet {
 
     /// Returns the set with public addresses in source pools. No two prefixes overlap.
     #[must_use]
-    pub fn with_source_pools(self, pools: Vec<(Prefix<u32>, SourcePool)>) -> Self {
-        let numbered = pools.into_iter().map(|(prefix, pool)| (prefix, pool.number().into()));
-        let numbered: Vec<_> = numbered.collect();
-        let trie = (!numbered.is_empty()).then(|| PrefixTrie::new(numbered, 0));
-        Self { source_pools: trie, ..self }
+    pub fn with_source_pools(self, mut pools: Vec<(Prefix<u32>, SourcePool)>) -> Self {
+        pools.sort_by_key(|(prefix, _)| prefix.address());
+        Self { source_pools: pools.into(), ..self }
     }
 
     /// Whether some public addresses are in source pools.
     #[inline(always)]
     pub fn has_source_pools(&self) -> bool {
-        self.source_pools.is_some()
+        !self.source_pools.is_empty()
     }
 
     /// Returns the source pool of a public address.
     #[inline]
     pub fn source_pool_of(&self, public: u32) -> SourcePool {
-        let number = self.source_pools.as_ref().map_or(0, |pools| pools.find(public) as u8);
-        SourcePool::new(number).unwrap_or_default()
+        let behind = self.source_pools.partition_point(|(prefix, _)| prefix.address() <= public);
+        let before = self.source_pools[..behind].last();
+        let own = before.filter(|(prefix, _)| prefix.contains(public));
+        own.map_or(SourcePool::COMMON, |&(_, pool)| pool)
     }
 
     /// Whether a rule gives flows another destination.
@@ -241,7 +237,7 @@ impl RuleSet {
     /// Returns the group of a subscriber.
     #[inline(always)]
     pub fn group_of(&self, subscriber: u32) -> u8 {
-        self.groups.find(subscriber) as u8
+        self.classifier.group_of(subscriber)
     }
 
     /// Returns the first rule that fits the flow.
@@ -253,8 +249,13 @@ impl RuleSet {
     /// [`Classifier::find_all`](crate::Classifier::find_all) does; [`deciding`](Self::deciding)
     /// tells what it does.
     #[inline(always)]
-    pub fn find_all(&self, questions: &[Question<u32>], found: &mut [u32]) {
-        self.classifier.find_all(questions, found);
+    pub fn find_all(
+        &self,
+        questions: impl Iterator<Item = Question<u32>>,
+        walks: &mut QuestionWalks<u32>,
+        found: &mut [u32],
+    ) {
+        self.classifier.find_all(questions, walks, found);
     }
 
     /// Returns the rule of a number that [`find_all`](Self::find_all) has found.
@@ -286,9 +287,8 @@ impl RuleSet {
     /// Returns the bytes of memory that the rules take.
     pub fn bytes(&self) -> usize {
         let numbers = size_of_val(&*self.rematch) + size_of_val(&*self.log);
-        let pools = self.source_pools.as_ref().map_or(0, PrefixTrie::bytes);
-        let tries = self.groups.bytes() + pools;
-        self.classifier.bytes() + tries + self.outcomes.bytes() + numbers
+        let pools = size_of_val(&*self.source_pools);
+        self.classifier.bytes() + pools + self.outcomes.bytes() + numbers
     }
 }
 

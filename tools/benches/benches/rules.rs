@@ -12,10 +12,11 @@ use fastrand::Rng;
 use weir_benches::rte_hash::start_eal;
 use weir_benches::rules::quick_nat::QuickNat;
 use weir_benches::rules::rte_acl::RteAcl;
-use weir_benches::rules::{LinearList, RuleTable, check};
+use weir_benches::rules::{CompiledRules, LinearList, RuleTable, check};
 use weir_rules::shapes::{RuleShape, filters, question};
 use weir_rules::{
-    Classifier, FlowKind, FlowKinds, FlowOrigin, PortRange, Prefix, Question, RuleFilter, TOGETHER,
+    Classifier, FlowKind, FlowKinds, FlowOrigin, PortRange, Prefix, Question, QuestionWalks,
+    RuleFilter, TOGETHER,
 };
 
 /// Questions of a turn, as many as keep the caches as a worker's first packets would.
@@ -63,7 +64,8 @@ fn main() {
 }
 
 fn compile(filters: &[RuleFilter<u32>]) -> Box<dyn RuleTable> {
-    Box::new(Classifier::new(filters).expect("the rules compile"))
+    let classifier = Classifier::new(filters).expect("the rules compile");
+    Box::new(CompiledRules { classifier, walks: QuestionWalks::default() })
 }
 
 fn subject(name: &'static str, build: impl FnOnce() -> Box<dyn RuleTable>) -> Subject {

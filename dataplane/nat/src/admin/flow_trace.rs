@@ -158,7 +158,7 @@ impl Admin<'_> {
         (inside, remote): (Endpoint, Endpoint),
     ) -> Option<DecidingRule> {
         let set = &self.nat.rules.set;
-        set.find(&question_about(set, origin, (protocol, home.outer, inside, remote)))
+        set.find(&question_about(origin, (protocol, home.outer, inside, remote)))
     }
 }
 

@@ -3,7 +3,7 @@
 pub mod quick_nat;
 pub mod rte_acl;
 
-use weir_rules::{Classifier, NO_RULE, Question, RuleFilter, TOGETHER, first_match};
+use weir_rules::{Classifier, NO_RULE, Question, QuestionWalks, RuleFilter, TOGETHER, first_match};
 
 /// A compiled list of rules that answers bursts of questions.
 pub trait RuleTable {
@@ -17,13 +17,20 @@ pub trait RuleTable {
     }
 }
 
-impl RuleTable for Classifier<u32> {
+/// The rules as weir asks them.
+#[derive(Debug)]
+pub struct CompiledRules {
+    pub classifier: Classifier<u32>,
+    pub walks: QuestionWalks<u32>,
+}
+
+impl RuleTable for CompiledRules {
     fn find(&mut self, questions: &[Question<u32>], found: &mut [u32]) {
-        self.find_all(questions, found);
+        self.classifier.find_all(questions.iter().copied(), &mut self.walks, found);
     }
 
     fn bytes(&self) -> Option<usize> {
-        Some(Classifier::bytes(self))
+        Some(self.classifier.bytes())
     }
 }
 
