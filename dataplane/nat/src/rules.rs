@@ -195,7 +195,8 @@ impl Nat {
         }
     }
 
-    /// Whether [`check_rule`](Self::check_rule) lets all flows of these rules begin, and gives them nothing.
+    /// Whether [`check_rule`](Self::check_rule) lets all flows of these rules begin, and gives them
+    /// nothing.
     #[inline(always)]
     pub fn accept_plainly(&self, rules: &[u32]) -> bool {
         let set = &*self.rules.set;

@@ -103,7 +103,7 @@ fn home_has_one_address_in_a_pool_until_that_is_full() {
         let mut world = World::new(config);
         load(&mut world, &["203.0.113.1", MAIL]);
         drain(&mut world, &["203.0.113.1"]);
-        let mut sent = |world: &mut World, home, ports: std::ops::Range<u16>| -> HashSet<u32> {
+        let sent = |world: &mut World, home, ports: std::ops::Range<u16>| -> HashSet<u32> {
             let public = |n| world.udp_out(home, inside(n), server(1)).ok();
             ports.filter_map(public).map(|public| public.address).collect()
         };
