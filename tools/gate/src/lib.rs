@@ -45,11 +45,11 @@ pub const PARTS: [Part; 21] = [
     part("plain-udp-up", "established UDP without tunnels, up", 308.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 254.0, trace::plain_udp_down),
     part("rules-up", "as gre-udp-up, 100,000 rules loaded", 298.0, trace::rules_up),
-    part("rules-open", "as gre-udp-open, 1,000 rules that accept", 1180.0, trace::rules_open),
+    part("rules-open", "as gre-udp-open, 1,000 rules that accept", 1184.0, trace::rules_open),
     part(
         "rules-refused",
         "first packets that one of 1,000 rules drops",
-        847.0,
+        863.0,
         trace::rules_refused,
     ),
     part("no-mapping", "from the internet to ports that no home holds", 740.0, trace::no_mapping),
@@ -59,7 +59,7 @@ pub const PARTS: [Part; 21] = [
     part(
         "replica-open",
         "first packets of UDP flows, noted for replicas",
-        1075.0,
+        1084.0,
         trace::replica_open,
     ),
     part(

@@ -88,8 +88,7 @@ impl Nat {
     ) -> Option<BlockId> {
         let (home, blocks) = self.subscribers.with_blocks(subscriber);
         let (paired_address, lanes) = (home.paired_address, self.ports.lanes(home.shard));
-        let is_any_out_of_service = self.ports.is_any_out_of_service();
-        let has_pools = self.rules.set.has_source_pools();
+        let are_special = self.policy.has_special_addresses;
         let mut next = self.random.below(blocks.len() as u32) as usize;
         let mut elsewhere = None;
         for _ in 0..blocks.len() {
@@ -103,10 +102,7 @@ impl Nat {
                 continue;
             }
             let address = self.ports.address_of(block);
-            if is_any_out_of_service && self.ports.out_of_service(address).is_some() {
-                continue;
-            }
-            if has_pools && self.source_pool_at(address) != pool {
+            if are_special && !self.may_choose(address, pool) {
                 continue;
             }
             if address == paired_address {

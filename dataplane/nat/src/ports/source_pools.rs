@@ -23,6 +23,12 @@ impl Nat {
         self.rules.set.source_pool_of(self.ports.public_address(position))
     }
 
+    /// Whether a flow of a source pool may begin in a block of the address at a position.
+    #[cold]
+    pub(crate) fn may_choose(&self, position: u32, pool: SourcePool) -> bool {
+        self.ports.out_of_service(position).is_none() && self.source_pool_at(position) == pool
+    }
+
     /// Whether the flows of a source pool may use a mapping.
     pub(crate) fn is_of_source_pool(&self, id: RecordId, pool: SourcePool) -> bool {
         let mapping = self.mappings.get(id);

@@ -254,8 +254,10 @@ impl MappingImage {
     #[inline(always)]
     pub(crate) fn read_alone(body: &[u8]) -> Option<MappingImage> {
         match body {
-            [IMAGE, len, fields @ ..] if usize::from(*len) == fields.len() => {
-                read_image(fields).filter(|image| !image.is_redirected())
+            [IMAGE, len, fields @ ..]
+                if usize::from(*len) == fields.len() && !MappingImage::is_of_redirected(fields) =>
+            {
+                read_image(fields)
             }
             _ => None,
         }

@@ -170,6 +170,14 @@ impl MappingImage {
         Some(Self { words, gre_key, protocol, kind })
     }
 
+    /// As [`is_redirected`](Self::is_redirected), of the bytes of an image.
+    #[inline(always)]
+    pub(crate) fn is_of_redirected(bytes: &[u8]) -> bool {
+        /// The upper octet of the state.
+        const AT: usize = 29;
+        bytes.get(AT).is_some_and(|octet| octet & (SessionState::REDIRECTED >> 8) as u8 != 0)
+    }
+
     /// Whether the mapping's flow has another destination than its home asked.
     #[inline(always)]
     pub(crate) fn is_redirected(&self) -> bool {
@@ -279,6 +287,7 @@ mod tests {
             assert_eq!(image.flags(), fields.flags & MappingImage::FLAGS);
             assert_eq!(image.state(), SessionState::known(halves[3]));
             assert_eq!(MappingImage::read(&image.bytes(), Some(words[4])), Some(image));
+            assert_eq!(MappingImage::is_of_redirected(&image.bytes()), image.is_redirected());
             let unkeyed = MappingImage::read(&image.bytes(), None);
             assert_eq!(unkeyed, (!is_keyed).then_some(image));
         });
