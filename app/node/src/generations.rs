@@ -66,6 +66,8 @@ struct GenerationState {
     for_restart: Vec<String>,
     /// The rules of the newest generation, and the settings as they were written.
     rules: Option<Arc<[NamedRule]>>,
+    /// Names of its source pools, from number 1 on.
+    source_pools: Arc<[String]>,
     source: Option<Arc<SettingsSource>>,
 }
 
@@ -80,6 +82,7 @@ struct BuiltFor {
 struct BuiltGeneration {
     settings: Vec<LiveSettings>,
     rules: Arc<[NamedRule]>,
+    source_pools: Arc<[String]>,
     /// What is left for a restart.
     left: Vec<NeedsRestart>,
     /// How long it took to compile, and when that was done.
@@ -103,7 +106,9 @@ impl BuiltFor {
         }
         left.dedup();
         let done = Instant::now();
-        Ok(BuiltGeneration { settings, rules: flows.named, left, took: done - began, done })
+        let FlowSettings { named: rules, source_pools, .. } = flows;
+        let took = done - began;
+        Ok(BuiltGeneration { settings, rules, source_pools, left, took, done })
     }
 }
 
@@ -158,7 +163,10 @@ impl Generations {
     pub(crate) fn at_start(&self, config: &Config) -> Result<Vec<LiveSettings>, Failure> {
         let built = self.built_for.build(config, 0);
         let built = built.map_err(|reason| Failure::Engine { worker: 0, reason })?;
-        self.state().rules = Some(built.rules);
+        {
+            let mut state = self.state();
+            (state.rules, state.source_pools) = (Some(built.rules), built.source_pools);
+        }
         self.build_ns.store(nanoseconds(built.took), Relaxed);
         Ok(built.settings)
     }
@@ -194,6 +202,11 @@ impl Generations {
     pub(crate) fn rules(&self) -> (u64, Arc<[NamedRule]>) {
         let state = self.state();
         (self.number(), state.rules.clone().unwrap_or_default())
+    }
+
+    /// Returns the names of the newest generation's source pools, from number 1 on.
+    pub(crate) fn source_pools(&self) -> Arc<[String]> {
+        self.state().source_pools.clone()
     }
 
     pub(crate) fn status(&self) -> GenerationStatus {
@@ -251,7 +264,7 @@ impl Generations {
         built: BuiltGeneration,
         source: SettingsSource,
     ) -> Vec<usize> {
-        let BuiltGeneration { settings, rules, left, took, done } = built;
+        let BuiltGeneration { settings, rules, source_pools, left, took, done } = built;
         let for_restart = left.iter().map(|left| format!("nat.{}: {left}", left.key()));
         self.replace(
             number,
@@ -260,6 +273,7 @@ impl Generations {
                 refused: None,
                 for_restart: for_restart.collect(),
                 rules: Some(rules),
+                source_pools,
                 source: Some(Arc::new(source)),
             },
         );

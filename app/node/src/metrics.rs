@@ -66,7 +66,7 @@ impl Collector for NodeScrape {
         generations(&mut family, &node.generations, &workers)?;
         rules(&mut family, &node.counted_rules.last())?;
         ports(&mut family, &workers)?;
-        shards(&mut family, &workers)?;
+        shards(&mut family, &workers, &node.generations.source_pools())?;
         member(&mut family, node, &workers)?;
         http(&mut family, node)?;
         threads(&mut family, node)?;
@@ -267,7 +267,11 @@ fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
     family.counter("weir_syn_checksums_wrong", help, wrong)
 }
 
-fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+fn shards(
+    family: &mut Family<'_, '_>,
+    workers: &[Numbered<'_>],
+    source_pools: &[String],
+) -> Result<(), Error> {
     let ids: Vec<(String, &ShardStats)> = workers
         .iter()
         .flat_map(|(_, worker)| {
@@ -283,9 +287,19 @@ fn shards(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     };
     let used = series(|stats| stats.ports_used.get());
     family.gauge("weir_ports_used", "Public ports that carry a mapping.", used)?;
-    let free = series(|stats| stats.blocks_free.get());
+    // A source pool that a shard has no address of has no series there.
+    let of_pools = |which: usize| {
+        ids.iter().flat_map(move |(id, stats)| {
+            let pools = source_pools.iter().zip(&stats.source_pools);
+            pools.filter(|(_, [_, total])| total.get() > 0).map(move |(name, pool)| {
+                let labels = [("shard", id.as_str()), ("pool", name.as_str()), NO_LABEL];
+                (Labels(labels), pool[which].get() as f64)
+            })
+        })
+    };
+    let free = series(|stats| stats.blocks_free.get()).chain(of_pools(0));
     family.gauge("weir_blocks_free", "Port blocks no home holds.", free)?;
-    let total = series(|stats| stats.blocks_total.get());
+    let total = series(|stats| stats.blocks_total.get()).chain(of_pools(1));
     family.gauge("weir_blocks", "Port blocks of the shard.", total)?;
     let closed = series(|stats| stats.addresses_out_of_service.get());
     let help = "Public addresses that are drained or quarantined.";

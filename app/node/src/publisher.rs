@@ -132,6 +132,10 @@ fn publish_shard<F: Frame>(shard: usize, engine: &Engine<F>, stats: &WorkerStats
     stats.ports_used.set(gauges.ports_used.into());
     stats.blocks_free.set(gauges.blocks_free.into());
     stats.blocks_total.set(gauges.blocks_total.into());
+    for ([free, total], pool) in stats.source_pools.iter().zip(&gauges.source_pools) {
+        free.set(pool.free.into());
+        total.set(pool.total.into());
+    }
     stats.addresses_out_of_service.set(gauges.addresses_out_of_service.into());
     stats.ports_out_of_service.set(gauges.ports_out_of_service.into());
     stats.blocks_awaited.set(gauges.blocks_awaited.into());

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weir_engine::{Counter, EngineCounters, TABLES};
+use weir_nat::SOURCE_POOLS;
 
 use crate::duration_histogram::DurationHistogram;
 
@@ -100,6 +101,8 @@ pub(crate) struct ShardStats {
     pub ports_used: Gauge,
     pub blocks_free: Gauge,
     pub blocks_total: Gauge,
+    /// Free blocks and all blocks of each source pool, from number 1 on.
+    pub source_pools: [[Gauge; 2]; SOURCE_POOLS as usize - 1],
     pub addresses_out_of_service: Gauge,
     pub ports_out_of_service: Gauge,
     pub blocks_awaited: Gauge,

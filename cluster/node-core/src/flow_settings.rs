@@ -11,7 +11,7 @@ use weir_nat::{
     StaticMappings, StaticScope,
 };
 use weir_policy::RuleVerdict;
-use weir_rules::{FlowOrigin, RuleSet};
+use weir_rules::{FlowOrigin, RuleSet, SOURCE_POOLS, SourcePool};
 
 /// What all workers of a node share, compiled once.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct FlowSettings {
     pub statics: Arc<StaticMappings>,
     /// By number.
     pub named: Arc<[NamedRule]>,
+    /// Names of the source pools, from number 1 on.
+    pub source_pools: Arc<[String]>,
 }
 
 /// A rule, as operators know it.
@@ -63,13 +65,21 @@ impl FlowSettings {
             is_logged: policy.rules.is_logged(rule),
         });
         let named = named.collect();
-        Ok(Self { rules: policy.rules, statics: Arc::new(statics), named })
+        let pools = (1..SOURCE_POOLS).map_while(SourcePool::new);
+        let names = pools.map_while(|pool| policy.source_pool_name(pool).map(str::to_owned));
+        let source_pools = names.collect();
+        Ok(Self { rules: policy.rules, statics: Arc::new(statics), named, source_pools })
     }
 
     /// Returns no rules and no static mappings.
     pub fn none() -> Self {
         let (rules, statics) = (RuleSet::empty(), StaticMappings::none());
-        Self { rules: Arc::new(rules), statics: Arc::new(statics), named: Arc::new([]) }
+        Self {
+            rules: Arc::new(rules),
+            statics: Arc::new(statics),
+            named: Arc::new([]),
+            source_pools: Arc::new([]),
+        }
     }
 }
 

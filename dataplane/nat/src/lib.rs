@@ -101,6 +101,7 @@ pub use opening::{LikelySubscriber, Opening};
 pub use packet::{Delivery, Inbound, NewFlow, Outbound, Refusal, Translated};
 pub use ports::address_ranges::{AddressRanges, home_addresses};
 pub use ports::out_of_service::PrefixOutOfService;
+pub use ports::port_block::address_choice::BlockCount;
 pub use ports::port_block::service::OutOfService;
 pub use ports::shard_capacity::{ShardCapacity, shard_capacity};
 pub use ports::static_mappings::{
@@ -121,5 +122,6 @@ pub use table_pages::TablePages;
 pub use weir_flow::{Hash, PageSize, RecordId};
 pub use weir_ids::{Epoch, ShardId};
 pub use weir_rules::{
-    CLASSES, DecidingRule, Destination, FlowClass, FlowPolicy, GROUPS, RuleAction, SourcePool,
+    CLASSES, DecidingRule, Destination, FlowClass, FlowPolicy, GROUPS, RuleAction, SOURCE_POOLS,
+    SourcePool,
 };

@@ -135,6 +135,25 @@ fn pool_without_an_address_in_the_shard_refuses_and_other_flows_go_on() {
 }
 
 #[test]
+fn blocks_are_counted_by_pool() {
+    let mut world = world();
+    let counts = |world: &World| {
+        let gauges = world.nat.admin().shard_gauges(SHARD);
+        let pool = gauges.source_pools[0];
+        ((gauges.blocks_free, gauges.blocks_total), (pool.free, pool.total))
+    };
+    let ((free, total), (own_free, own_total)) = counts(&world);
+    assert_eq!((free, own_free), (total, own_total));
+    assert_eq!(total, 3 * own_total, "three of four addresses are in no pool");
+    world.udp_out(home(1), inside(0), server(1)).unwrap();
+    assert_eq!(counts(&world), ((total, total), (own_total - 1, own_total)));
+    world.udp_out(home(1), inside(0), server(0)).unwrap();
+    assert_eq!(counts(&world), ((total - 1, total), (own_total - 1, own_total)));
+    load(&mut world, &[]);
+    assert_eq!(counts(&world), ((4 * own_total - 2, 4 * own_total), (0, 0)));
+}
+
+#[test]
 fn quota_of_a_home_counts_the_blocks_of_all_pools() {
     let config = NatConfig { port_block: 64, ports_per_subscriber: 128, ..config() };
     let mut world = World::new(config);

@@ -466,6 +466,17 @@ fn flows_of_a_source_pool_leave_from_its_addresses_and_others_do_not() {
         ensure!(web.peers().iter().all(|peer| peer.ip() != MAIL), "{:?}", web.peers());
         let told = net.weir.cli(&["rules", "show"])?.stdout;
         ensure!(told.contains("mail"), "{told}");
+        let homes = net.homes.len() as u64;
+        wait_for("the blocks of the pool in the metrics", DEADLINE, || {
+            let text = net.weir.metrics().ok()?;
+            let of_pool = |name: &str| {
+                let series = format!("{name}{{shard=\"1\",pool=\"mail\"}} ");
+                let line = text.lines().find_map(|line| line.strip_prefix(&series))?;
+                line.parse::<f64>().ok()
+            };
+            let held = of_pool("weir_blocks")? - of_pool("weir_blocks_free")?;
+            (held as u64 == homes).then_some(())
+        })?;
         Ok(())
     });
 }

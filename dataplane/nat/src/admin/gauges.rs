@@ -1,7 +1,10 @@
 //! Numbers for metrics and `weir status`: the cost of reading them is negligible.
 
+use weir_rules::SOURCE_POOLS;
+
 use crate::admin::facet::Admin;
 use crate::endpoint::ShardIndex;
+use crate::ports::port_block::address_choice::BlockCount;
 use crate::table_bytes::TableBytes;
 use crate::table_pages::TablePages;
 
@@ -52,8 +55,11 @@ pub struct ShardGauges {
     pub subscribers: u32,
     /// Leased ports of all protocols, those in quarantine included.
     pub ports_used: u32,
+    /// Of the addresses that are in no source pool.
     pub blocks_free: u32,
     pub blocks_total: u32,
+    /// Of each source pool, from number 1 on.
+    pub source_pools: [BlockCount; SOURCE_POOLS as usize - 1],
     pub addresses_out_of_service: u32,
     /// Leased ports there: at 0 these addresses are unused.
     pub ports_out_of_service: u32,
@@ -140,11 +146,13 @@ impl Admin<'_> {
     pub fn shard_gauges(self, shard: ShardIndex) -> ShardGauges {
         let nat = self.nat;
         let (addresses_out_of_service, ports_out_of_service) = nat.ports.out_of_service_in(shard);
+        let [common, source_pools @ ..] = nat.blocks_by_source_pool(shard);
         ShardGauges {
             subscribers: nat.subscribers.count(shard),
             ports_used: nat.ports.ports_used(shard),
-            blocks_free: nat.ports.blocks_free(shard),
-            blocks_total: nat.ports.blocks_total(shard),
+            blocks_free: common.free,
+            blocks_total: common.total,
+            source_pools,
             addresses_out_of_service,
             ports_out_of_service,
             blocks_awaited: nat.ports.blocks_awaited(shard),

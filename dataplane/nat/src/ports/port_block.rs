@@ -473,7 +473,7 @@ fn lanes_word(lanes: u8) -> u64 {
     u64::from_ne_bytes([lanes; 8])
 }
 
-mod address_choice;
+pub(crate) mod address_choice;
 mod bitmap;
 mod free_positions;
 pub(crate) mod service;

@@ -9,13 +9,14 @@
 //! endpoint for good.
 
 use weir_flow::RecordId;
-use weir_rules::SourcePool;
+use weir_rules::{SOURCE_POOLS, SourcePool};
 
 use crate::config::Pooling;
 use crate::endpoint::ShardIndex;
 use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::ports::port_block::BlockId;
+use crate::ports::port_block::address_choice::BlockCount;
 
 impl Nat {
     /// Returns the source pool of the public address at a position.
@@ -47,6 +48,22 @@ impl Nat {
                 ports.least_loaded_of(shard, random, is_its)
             }
         }
+    }
+
+    /// Returns the blocks of a shard's addresses, by source pool.
+    pub(crate) fn blocks_by_source_pool(
+        &self,
+        shard: ShardIndex,
+    ) -> [BlockCount; SOURCE_POOLS as usize] {
+        let set = &*self.rules.set;
+        if set.has_source_pools() {
+            let number = |address| usize::from(set.source_pool_of(address).number());
+            return self.ports.count_blocks(shard, number);
+        }
+        let mut counts = [BlockCount::default(); SOURCE_POOLS as usize];
+        let (free, total) = (self.ports.blocks_free(shard), self.ports.blocks_total(shard));
+        counts[0] = BlockCount { free, total };
+        counts
     }
 
     /// Returns the position of an address for a home whose first flow is of a source pool, in case

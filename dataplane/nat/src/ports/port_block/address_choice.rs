@@ -1,10 +1,49 @@
-//! The public address for a home's next block.
+//! The public address for a home's next block, and what addresses have to choose from.
 
-use super::{PortBlocks, PublicAddress};
+use super::shared::usable_word;
+use super::{PortBlocks, PublicAddress, WORD_BITS};
 use crate::endpoint::ShardIndex;
 use crate::ports::random::Random;
 
+/// Blocks that can be given, on some addresses of a shard, in the lanes that this worker owns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockCount {
+    pub free: u32,
+    pub total: u32,
+}
+
 impl PortBlocks {
+    /// Counts the blocks of a shard's addresses that are in service, by what `kind_of` returns for
+    /// an address, below `KINDS`.
+    pub(crate) fn count_blocks<const KINDS: usize>(
+        &self,
+        shard: ShardIndex,
+        kind_of: impl Fn(u32) -> usize,
+    ) -> [BlockCount; KINDS] {
+        let (mut counts, lanes) = ([BlockCount::default(); KINDS], self.lanes_word_of(shard));
+        let words = self.blocks_per_address.div_ceil(WORD_BITS);
+        for &position in self.positions(shard) {
+            let PublicAddress { address, blocks_free, out_of_service, .. } =
+                self.addresses[position as usize];
+            if out_of_service.is_some() {
+                continue;
+            }
+            let count = &mut counts[kind_of(address)];
+            count.free += blocks_free;
+            for word in 0..words {
+                let number = word * WORD_BITS;
+                let usable = usable_word(number, self.first_usable, self.blocks_per_address);
+                let reserved = self.reserved[(position * words + word) as usize];
+                count.total += (usable & lanes & !reserved).count_ones();
+            }
+        }
+        counts
+    }
+
+    fn lanes_word_of(&self, shard: ShardIndex) -> u64 {
+        self.shards[usize::from(shard.0)].lanes
+    }
+
     /// Returns the shard's address with the most free blocks, None if all are taken. Equal ones are
     /// chosen from at random, so that homes spread and an outsider cannot foretell the paired
     /// address.
