@@ -145,8 +145,9 @@ fn a_value_of_a_newer_version_stays_and_an_unreadable_one_needs_force() {
     let refused = bench.apply_as("ann", &blind, false);
     assert!(matches!(refused, Err(OperateError::Unreadable(_))), "{refused:?}");
     bench.apply_as("ann", &blind, true).unwrap();
-    for (key, name) in [(Key::Desired, "desired"), (Key::Meta, "meta")] {
-        bench.write(key, "{\"format\":2,\"cluster_id\":\"x\"}");
+    let newer_desired = weir_config::DESIRED_FORMAT + 1;
+    for (key, name, format) in [(Key::Desired, "desired", newer_desired), (Key::Meta, "meta", 2)] {
+        bench.write(key, &format!("{{\"format\":{format},\"cluster_id\":\"x\"}}"));
         let newer = bench.wait(bench.operator("ann").compare(file(1, "")));
         assert!(matches!(newer, Err(OperateError::Newer(it)) if it == name), "{newer:?}");
     }
