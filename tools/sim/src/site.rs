@@ -30,6 +30,8 @@ use crate::options::Options;
 pub(crate) const REPLICATION_PORT: u16 = 7473;
 /// Number of public addresses of a shard, a power of two.
 const ADDRESSES: u32 = 8;
+/// Most shards for which there are public addresses.
+const SHARDS_MAX: u32 = 256 / ADDRESSES;
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
 /// Stands for the node in the address and the MAC of a switch.
 const SWITCH: u8 = 255;
@@ -233,7 +235,7 @@ pub(crate) fn policy(number: u64) -> String {
             text,
             "[[source_pool]]\nname = \"pool\"\npublic = {:?}\n\
              [[rule]]\nname = \"pooled\"\nremote = \"{POOLED}\"\naction = \"accept\"\nsource_pool = \"pool\"",
-            (1..=4).map(|shard| last(shard) + "/32").collect::<Vec<_>>()
+            (1..=SHARDS_MAX).map(|shard| last(shard) + "/32").collect::<Vec<_>>()
         );
     }
     let (class, dscp) = (dice.below(CLASSES as u64), dice.below(64));

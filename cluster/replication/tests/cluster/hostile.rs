@@ -180,7 +180,8 @@ fn a_mad_peer_does_no_harm() {
         }
         let applied =
             cluster.worker(0).engine().nat().admin().mirror_gauges().changes_applied_total;
-        assert!(applied > 100, "{applied} of its records made sense");
+        // Half of them have a state that only a redirected flow has, and not what its home asked.
+        assert!(applied > 50, "{applied} of its records made sense");
         let flows = cluster.worker(0).flows();
         assert!(flows.is_superset(&own), "the worker's own flows stay");
         // Whatever the peer has sent of its lane, a worker that takes the lane over can use it.
