@@ -30,10 +30,7 @@ impl<F: Frame> Engine<F> {
             return Ok(());
         }
         let Some(Translated { to: public, remote, .. }) = known else {
-            return match self.redirect_up_to(packet) {
-                Some(to) => self.redirect(frame, Some(home), to, cx),
-                None => Err(DropReason::IcmpErrorUnmatched),
-            };
+            return self.redirect_unknown_up(frame, packet, DropReason::IcmpErrorUnmatched, cx);
         };
         quote
             .rewrite(icmp, PacketEnd::Destination, public)
@@ -74,10 +71,8 @@ impl<F: Frame> Engine<F> {
         }
         let known = self.nat.peek_inbound(quote.source, quote.destination, quote.protocol);
         let Some(Translated { to: delivery, remote: asked, .. }) = known else {
-            return match self.redirect_down_to(packet, shard) {
-                Some(to) => self.redirect(frame, None, to, cx),
-                None => Err(DropReason::IcmpErrorUnmatched),
-            };
+            let unknown = DropReason::IcmpErrorUnmatched;
+            return self.redirect_unknown_down(frame, packet, shard, unknown, cx);
         };
         self.note_downstream(packet, shard);
         quote

@@ -49,10 +49,9 @@ impl<F: Frame> Engine<F> {
             Some(Translation::Down(translated)) => {
                 self.follow_down(frame, &translated, &datagram, cx)
             }
-            Some(Translation::Away) => match self.redirect_down_to(packet, shard) {
-                Some(to) => self.redirect(frame, None, to, cx),
-                None => Err(DropReason::MissRefused),
-            },
+            Some(Translation::Away) => {
+                self.redirect_unknown_down(frame, packet, shard, DropReason::MissRefused, cx)
+            }
             // It would be held for a first fragment that goes to another worker.
             _ if packet.step == DownstreamStep::Stray && !self.duties.creates(shard) => {
                 Err(DropReason::MissRefused)

@@ -72,10 +72,9 @@ impl<F: Frame> Engine<F> {
             }
             // The home is not checked yet: no mapping was found for it.
             _ if !self.nat.is_subscriber(&home) => Err(DropReason::NotSubscriber),
-            Some(Translation::Away) => match self.redirect_up_to(packet) {
-                Some(to) => self.redirect(frame, Some(&packet.home), to, cx),
-                None => Err(DropReason::MissRefused),
-            },
+            Some(Translation::Away) => {
+                self.redirect_unknown_up(frame, packet, DropReason::MissRefused, cx)
+            }
             // It would be held for a first fragment that goes to another worker.
             _ if packet.step == UpstreamStep::Stray && !self.duties.creates(home.shard) => {
                 Err(DropReason::MissRefused)

@@ -78,6 +78,35 @@ impl<F: Frame> Engine<F> {
         may_go.then(|| self.duties.redirect(shard)).flatten()
     }
 
+    /// Redirects a packet of a home of which nothing is known here.
+    ///
+    /// # Errors
+    /// `unknown`, if no other worker can know of it.
+    pub(crate) fn redirect_unknown_up<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Upstream,
+        unknown: DropReason,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let to = self.redirect_up_to(packet).ok_or(unknown)?;
+        self.redirect(frame, Some(&packet.home), to, cx)
+    }
+
+    /// As [`redirect_unknown_up`](Self::redirect_unknown_up), for a packet to a public address of
+    /// the shard.
+    pub(crate) fn redirect_unknown_down<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Downstream,
+        shard: ShardIndex,
+        unknown: DropReason,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
+        let to = self.redirect_down_to(packet, shard).ok_or(unknown)?;
+        self.redirect(frame, None, to, cx)
+    }
+
     /// Handles a packet of a home without a mapping, in a shard in which none is to be made here.
     #[cold]
     pub(crate) fn miss_elsewhere_up<P: Pool<Frame = F>>(

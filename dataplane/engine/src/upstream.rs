@@ -298,10 +298,7 @@ impl<F: Frame> Engine<F> {
         }
         let known = self.nat.peek_outbound(home, key.source, key.destination, key.protocol);
         let Some(Translated { to: public, .. }) = known else {
-            return match self.redirect_up_to(packet) {
-                Some(to) => self.redirect(frame, Some(home), to, cx),
-                None => Err(DropReason::IcmpUnsolicited),
-            };
+            return self.redirect_unknown_up(frame, packet, DropReason::IcmpUnsolicited, cx);
         };
         rewrite::forward(frame.data_mut(), *header_len, key.protocol, PacketEnd::Source, public);
         self.forward_up(frame, key.destination.address, packet.hash, cx);
