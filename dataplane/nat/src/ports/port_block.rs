@@ -60,6 +60,8 @@ struct PublicAddress {
     address: u32,
     /// Free blocks in the lanes that this worker owns; 0 out of service.
     blocks_free: u32,
+    /// As `blocks_free`, of all blocks that can be given.
+    blocks_total: u32,
     ports_used: u32,
     shard: ShardIndex,
     /// None: in service.
@@ -78,6 +80,7 @@ pub(crate) struct TakenPort {
 const NO_ADDRESS: PublicAddress = PublicAddress {
     address: 0,
     blocks_free: 0,
+    blocks_total: 0,
     ports_used: 0,
     shard: ShardIndex(u16::MAX),
     out_of_service: None,

@@ -1,7 +1,6 @@
 //! The public address for a home's next block, and what addresses have to choose from.
 
-use super::shared::usable_word;
-use super::{PortBlocks, PublicAddress, WORD_BITS};
+use super::{PortBlocks, PublicAddress};
 use crate::endpoint::ShardIndex;
 use crate::ports::random::Random;
 
@@ -20,28 +19,15 @@ impl PortBlocks {
         shard: ShardIndex,
         kind_of: impl Fn(u32) -> usize,
     ) -> [BlockCount; KINDS] {
-        let (mut counts, lanes) = ([BlockCount::default(); KINDS], self.lanes_word_of(shard));
-        let words = self.blocks_per_address.div_ceil(WORD_BITS);
+        let mut counts = [BlockCount::default(); KINDS];
         for &position in self.positions(shard) {
-            let PublicAddress { address, blocks_free, out_of_service, .. } =
+            let PublicAddress { address, blocks_free, blocks_total, .. } =
                 self.addresses[position as usize];
-            if out_of_service.is_some() {
-                continue;
-            }
             let count = &mut counts[kind_of(address)];
             count.free += blocks_free;
-            for word in 0..words {
-                let number = word * WORD_BITS;
-                let usable = usable_word(number, self.first_usable, self.blocks_per_address);
-                let reserved = self.reserved[(position * words + word) as usize];
-                count.total += (usable & lanes & !reserved).count_ones();
-            }
+            count.total += blocks_total;
         }
         counts
-    }
-
-    fn lanes_word_of(&self, shard: ShardIndex) -> u64 {
-        self.shards[usize::from(shard.0)].lanes
     }
 
     /// Returns the shard's address with the most free blocks, None if all are taken. Equal ones are

@@ -47,7 +47,7 @@ impl PortBlocks {
         (pool.lanes, pool.blocks_free, pool.blocks_total) = (lanes, 0, 0);
         for &address in &pool.positions {
             let place = &mut self.addresses[address as usize];
-            place.blocks_free = 0;
+            (place.blocks_free, place.blocks_total) = (0, 0);
             if place.out_of_service.is_some() {
                 continue;
             }
@@ -56,9 +56,10 @@ impl PortBlocks {
                 let usable =
                     lanes & usable_word(number, self.first_usable, self.blocks_per_address);
                 place.blocks_free += (self.free[at] & lanes).count_ones();
-                pool.blocks_total += (usable & !self.reserved[at]).count_ones();
+                place.blocks_total += (usable & !self.reserved[at]).count_ones();
             }
             pool.blocks_free += place.blocks_free;
+            pool.blocks_total += place.blocks_total;
         }
     }
 
