@@ -21,7 +21,6 @@ pub struct CompiledPolicy {
     names: Vec<String>,
     /// In the order of the rules.
     pub(crate) filters: Vec<RuleFilter<u32>>,
-    pub(crate) actions: Vec<RuleAction>,
     pub(crate) groups: Vec<(Prefix<u32>, u8)>,
     group_names: Vec<String>,
     given: GivenNames,
@@ -63,7 +62,7 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
     let names = GivenNames::of(policy);
     let policies = names.policies(policy);
     check_outcomes(policy, &actions, &policies)?;
-    let rules = RuleSet::new(&filters, actions.clone(), groups.clone())
+    let rules = RuleSet::new(&filters, actions, groups.clone())
         .map_err(|error| PolicyError::candidates(policy, &error))?
         .with_policies(&policies)
         .with_source_pools(source_pools(policy))
@@ -73,7 +72,6 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
         rules: Arc::new(rules),
         names: policy.rules.iter().map(|rule| rule.name.clone()).collect(),
         filters,
-        actions,
         groups,
         group_names: policy.groups.iter().map(|group| group.name.clone()).collect(),
         given: names,
@@ -110,11 +108,6 @@ impl CompiledPolicy {
     /// Returns the name of a source pool; `None` for addresses that are in none.
     pub fn source_pool_name(&self, pool: SourcePool) -> Option<&str> {
         self.given.source_pool_name(pool)
-    }
-
-    /// Returns what a rule does.
-    pub fn action(&self, rule: u32) -> RuleAction {
-        self.actions[rule as usize]
     }
 
     /// Returns the number of filters that each rule has made.
