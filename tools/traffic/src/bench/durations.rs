@@ -27,7 +27,7 @@ impl Durations {
         Durations(self.0.iter().map(|&(bound, count)| (bound, count - before(bound))).collect())
     }
 
-    fn count(&self) -> f64 {
+    pub(super) fn count(&self) -> f64 {
         self.0.last().map_or(0.0, |&(_, count)| count)
     }
 

@@ -90,6 +90,13 @@ impl Reading {
         (self.busy_cycles - earlier.busy_cycles)
             / (self.busy_packets - earlier.busy_packets).max(1.0)
     }
+
+    /// Returns the packets per turn with work since `earlier`: full bursts of both sides if weir
+    /// was the slowest, fewer if the generator was.
+    pub(super) fn packets_per_turn_since(&self, earlier: &Reading) -> f64 {
+        let turns = self.turns.since(&earlier.turns).count();
+        (self.busy_packets - earlier.busy_packets) / turns
+    }
 }
 
 /// Returns the values of all series of a metric.
@@ -229,6 +236,16 @@ mod tests {
             |flows| Reading { flows, flows_max: 100.0, memory_bytes: 8e3, ..Reading::default() };
         assert_eq!(with(80.0).bytes_per_flow(), Some(100.0));
         assert_eq!(with(10.0).bytes_per_flow(), None);
+    }
+
+    #[test]
+    fn packets_per_turn_are_those_of_the_interval() {
+        let reading = |busy_packets, turns: u32| {
+            let turns = format!("turns_bucket{{le=\"+Inf\"}} {turns}\n");
+            Reading { busy_packets, turns: Durations::parse(&turns, "turns"), ..Reading::default() }
+        };
+        let per_turn = reading(840.0, 20).packets_per_turn_since(&reading(200.0, 10));
+        assert!((per_turn - 64.0).abs() < 1e-9);
     }
 
     #[test]

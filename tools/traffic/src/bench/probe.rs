@@ -224,6 +224,7 @@ impl BenchContext<'_> {
         let mut figures = Figures::default();
         figures.set(Figure::WeirMpps, flooded.mpps);
         figures.set(Figure::WeirCycles, after.cycles_since(&before));
+        figures.set(Figure::WeirPacketsPerTurn, after.packets_per_turn_since(&before));
         figures.set(Figure::LossPercent, flooded.loss_percent());
         figures.set(Figure::EstablishedMega, rate.map(|rate| rate / 1e6));
         figures.set(Figure::OpenedMega, opened(load, &flooded));
