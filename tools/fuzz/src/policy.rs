@@ -1,3 +1,5 @@
+use std::net::Ipv4Addr;
+
 use bolero::{TypeGenerator, check};
 use weir_config::{ConfigFile, load_sets, parse_set};
 use weir_policy::{FlowQuestion, compare, compile, warnings};
@@ -35,16 +37,31 @@ struct Choices {
     remote: u8,
     ports: [u16; 4],
     prefix: (u32, u8),
+    extra: Option<(u8, u32, u16)>,
 }
 
 impl Choices {
+    /// Returns an action that is refused beside some keys: with a source pool, or with `to`.
+    fn extra(extra: u8, to: Ipv4Addr, port: u16) -> String {
+        match extra % 4 {
+            0 => "action = \"accept\"\nsource_pool = \"few\"".to_owned(),
+            1 => "action = \"accept\"\nsource_pool = \"many\"".to_owned(),
+            2 => format!("action = \"redirect\"\nto = \"{to}\""),
+            _ => format!("action = \"redirect\"\nto = \"{to}:{port}\""),
+        }
+    }
+
     /// Returns the rule as text.
     fn rule(&self, number: usize) -> String {
         let any =
             |choice: u8, values: &[&str]| values[usize::from(choice) % values.len()].to_owned();
         let mut text = format!("[[rule]]\nname = \"r{number}\"\n");
-        text +=
-            &any(self.action, &["action = \"accept\"", "action = \"drop\"", "action = \"reject\""]);
+        text += &match (self.action % 3, self.extra) {
+            (0, Some((extra, to, port))) => Self::extra(extra, to.into(), port),
+            (0, None) => "action = \"accept\"".to_owned(),
+            (1, _) => "action = \"drop\"".to_owned(),
+            (_, _) => "action = \"reject\"".to_owned(),
+        };
         text += &any(self.from, &["\n", "\nfrom = \"internet\"\n", "\nfrom = \"any\"\n"]);
         text += &any(self.groups, &["", "groups = \"one\"\n", "groups = [\"one\", \"two\"]\n"]);
         let len = self.prefix.1 % 33;
@@ -83,16 +100,14 @@ impl Choices {
     /// Returns a flow near the rule.
     fn flow(&self) -> FlowQuestion {
         let words = match self.protocol % 4 {
-            0 | 1 => format!(
-                "home 10.200.{}.1 icmp {}",
-                self.action,
-                std::net::Ipv4Addr::from(self.prefix.0)
-            ),
+            0 | 1 => {
+                format!("home 10.200.{}.1 icmp {}", self.action, Ipv4Addr::from(self.prefix.0))
+            }
             _ => format!(
                 "home 10.200.{}.1 tcp {} {}:{}",
                 self.from,
                 self.ports[0],
-                std::net::Ipv4Addr::from(self.prefix.0),
+                Ipv4Addr::from(self.prefix.0),
                 self.ports[2]
             ),
         };
@@ -108,13 +123,25 @@ impl Choices {
 fn rules() {
     let names = "[[set]]\nname = \"homes\"\nprefixes = [\"10.200.0.0/24\", \"10.200.2.0/23\"]\n\
                  [[set]]\nname = \"far\"\nprefixes = [\"192.0.2.0/25\", \"192.0.2.128/25\", \"::/0\"]\n\
+                 [[source_pool]]\nname = \"few\"\npublic = \"203.0.113.7/32\"\n\
+                 [[source_pool]]\nname = \"many\"\npublic = [\"203.0.113.8/30\", \"203.0.113.2/31\"]\n\
                  [[group]]\nname = \"one\"\nsubscribers = \"10.200.0.0/23\"\n\
                  [[group]]\nname = \"two\"\nsubscribers = \"10.200.4.0/24\"\n";
     check!().with_type::<Vec<Choices>>().for_each(|choices| {
-        let rules: String =
-            choices.iter().take(80).enumerate().map(|(number, rule)| rule.rule(number)).collect();
-        let text = format!("{FILE}\n{names}{rules}");
-        let file = weir_config::parse_file(&text, "t.toml").expect("the rules are valid").0;
+        let parse = |choices: &[Choices]| {
+            let rules = choices.iter().take(80).enumerate().map(|(number, rule)| rule.rule(number));
+            let text = format!("{FILE}\n{names}{}", rules.collect::<String>());
+            weir_config::parse_file(&text, "t.toml").map(|(file, _)| (file, text))
+        };
+        let plain = |choice: &Choices| Choices { extra: None, ..choice.clone() };
+        let (file, text) = match parse(choices) {
+            Ok(parsed) => parsed,
+            Err(errors) => {
+                assert!(!errors.is_empty());
+                let plain: Vec<_> = choices.iter().map(plain).collect();
+                parse(&plain).expect("rules without a source pool or `to` are valid")
+            }
+        };
         let ConfigFile::Single(config) = file else { panic!("a single node") };
         let sets = load_sets(&config.policy, |_| unreachable!()).expect("no set has a file");
         let compiled = match compile(&config.policy, &sets) {

@@ -1,5 +1,5 @@
 //! The engine under hostile input: raw frames, good packets with bytes changed, redirected packets,
-//! answers to packets that it sent, and time.
+//! answers to packets that it sent, changes of its rules, and time.
 //!
 //! Whatever comes in, it must not panic, must emit correct IP headers only, must hold no more
 //! frames than its limit, and must serve a good packet afterwards.
@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bolero::{check, produce};
 use weir_engine::{Misses, Redirects, Side};
-use weir_nat::{ShardIndex, Timeouts};
+use weir_nat::{Destination, FlowClass, FlowPolicy, ShardIndex, SourcePool, Timeouts};
+use weir_rules::{FlowOrigin, Prefix, RuleAction};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::frame::Frame;
 use world::pair::{A, B, PORT, clustered};
+use world::rules::{Rules, host, port};
 use world::*;
 
 /// Longest script in bytes: some hundred packets.
@@ -165,6 +167,53 @@ fn order(script: &mut Script<'_>, world: &mut World) {
     }
 }
 
+/// Returns some rules about the packets that the script makes. They give flows classes, addresses
+/// of source pools, and other destinations: one where a server is, one that no packet should have,
+/// and the homes' own public addresses.
+fn rules(script: &mut Script<'_>) -> Rules {
+    const ACTIONS: [RuleAction; 8] = [
+        RuleAction::Accept,
+        RuleAction::Accept,
+        RuleAction::Accept,
+        RuleAction::Accept,
+        RuleAction::Accept,
+        RuleAction::Drop,
+        RuleAction::Reject,
+        RuleAction::Bypass,
+    ];
+    let first = u32::from(script.byte() % 16);
+    let pool = |offset: u32, number| {
+        let address = "203.0.113.0".to_bits() + (first + offset) % 16;
+        (Prefix::new(address, 32), SourcePool::new(number).expect("a pool"))
+    };
+    let mut rules = Rules::default();
+    for (prefix, pool) in [pool(0, 1), pool(5, 1), pool(7, 2)] {
+        rules = rules.pool(prefix, pool);
+    }
+    for _ in 0..script.byte() % 6 {
+        let origin = [FlowOrigin::Home, FlowOrigin::Internet][usize::from(script.byte() % 4 / 3)];
+        let [action, narrow, class, source, destination] = [(); 5].map(|()| script.byte());
+        let action = ACTIONS[usize::from(action % 8)];
+        rules = rules.rule(origin, action, |filter| match narrow % 4 {
+            0 => filter.remote_ports = port(50 + u16::from(narrow / 4 % 4)),
+            1 => filter.local_ports = port(5000 + u16::from(narrow / 4 % 4)),
+            2 => filter.remote = host(SERVER),
+            _ => {}
+        });
+        if action == RuleAction::Accept {
+            let to = ["198.18.0.53", "255.255.255.255", "203.0.113.1"];
+            let to_port = (destination & 1 != 0).then(|| 50 + u16::from(destination / 32));
+            let address = to.get(usize::from(destination / 2 % 8)).map(|to| to.to_bits());
+            rules = rules.policy(FlowPolicy {
+                class: FlowClass::new(class % 4).expect("a class"),
+                source: SourcePool::new(source % 4).expect("a pool"),
+                destination: address.map(|address| Destination { address, port: to_port }),
+            });
+        }
+    }
+    rules
+}
+
 fn run(bytes: &[u8]) {
     let mut script = Script(bytes);
     let mut config = config();
@@ -183,7 +232,7 @@ fn run(bytes: &[u8]) {
     let mut public = ("203.0.113.1".to_owned(), 2000);
     while !script.0.is_empty() {
         INPUTS.fetch_add(1, Ordering::Relaxed);
-        let out = match script.byte() % 13 {
+        let out = match script.byte() % 14 {
             0 => {
                 let side = Side::ALL[usize::from(script.byte() % 2)];
                 let len = usize::from(script.byte());
@@ -230,6 +279,10 @@ fn run(bytes: &[u8]) {
             }
             10 | 11 => {
                 order(&mut script, &mut world);
+                Out::default()
+            }
+            12 => {
+                rules(&mut script).load(&mut world);
                 Out::default()
             }
             _ => world.pass_sec(u64::from(script.byte() % 8)),
