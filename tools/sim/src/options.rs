@@ -40,6 +40,9 @@ pub struct Options {
     /// Sessions end after so long without a packet, and their ports rest for a third of that.
     /// `None`: the default times, which are longer than a history.
     pub idle_sec: Option<u32>,
+    /// Whether all settings have the source pool. Then flows to one server leave from its
+    /// addresses and no others do, and some inside endpoints have flows of both kinds.
+    pub has_pool: bool,
 
     /// Time from the first start until faults may occur.
     pub start_us: u64,
@@ -179,6 +182,7 @@ impl Options {
             short_flow_interval_us: 200_000,
             probe_interval_us: 20_000,
             idle_sec: None,
+            has_pool: Dice::stream(seed, 15).one_in(4),
             start_us: 3_500_000,
             faults,
             faults_us: 8_000_000,

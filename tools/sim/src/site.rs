@@ -44,8 +44,10 @@ pub(crate) const SERVERS_COUNT: u64 = 4;
 pub(crate) const REDIRECTED: u32 = SERVERS;
 /// The destination of redirected packets.
 pub(crate) const GARDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 150);
-/// The server whose flows have addresses of a source pool.
-const POOLED: Ipv4Addr = Ipv4Addr::from_bits(SERVERS + 1);
+/// The server whose flows have addresses of a source pool, and one of those of which no rule says
+/// where they go or leave from.
+pub(crate) const POOLED: u32 = SERVERS + 1;
+pub(crate) const PLAIN: u32 = SERVERS + 2;
 /// An address that all rules refuse.
 pub(crate) const FORBIDDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 200);
 /// The inside endpoint of the port forward.
@@ -202,8 +204,8 @@ pub(crate) fn engine_config(
 /// Returns rules, classes and static mappings for the cluster's file. All of them refuse
 /// [`FORBIDDEN`] and nothing that homes otherwise send, so that a rule with rematch ends no flow;
 /// most give the flows to one server a class, and odd ones have a port forward. Half of them have a
-/// source pool, and half of them redirect the flows to one server.
-pub(crate) fn policy(number: u64) -> String {
+/// source pool, or all with `has_pool`, and half of them redirect the flows to one server.
+pub(crate) fn policy(number: u64, has_pool: bool) -> String {
     let dice = &mut Dice::new(number);
     let mut text = String::new();
     if number % 2 == 1 {
@@ -229,13 +231,14 @@ pub(crate) fn policy(number: u64) -> String {
             Ipv4Addr::from_bits(REDIRECTED)
         );
     }
-    if dice.below(2) == 0 {
-        let last = |shard: u32| public(shard).broadcast().to_string();
+    if dice.below(2) == 0 || has_pool {
+        let remote = Ipv4Addr::from_bits(POOLED);
+        let pool = |shard: u32| format!("{}/32", public(shard).broadcast());
         let _ = writeln!(
             text,
             "[[source_pool]]\nname = \"pool\"\npublic = {:?}\n\
-             [[rule]]\nname = \"pooled\"\nremote = \"{POOLED}\"\naction = \"accept\"\nsource_pool = \"pool\"",
-            (1..=SHARDS_MAX).map(|shard| last(shard) + "/32").collect::<Vec<_>>()
+             [[rule]]\nname = \"pooled\"\nremote = \"{remote}\"\naction = \"accept\"\nsource_pool = \"pool\"",
+            (1..=SHARDS_MAX).map(pool).collect::<Vec<_>>()
         );
     }
     let (class, dscp) = (dice.below(CLASSES as u64), dice.below(64));
@@ -248,6 +251,11 @@ pub(crate) fn policy(number: u64) -> String {
         );
     }
     text
+}
+
+/// Whether a public address is one of the source pool: the last one of its shard.
+pub(crate) fn is_of_pool(public: u32) -> bool {
+    public % ADDRESSES == ADDRESSES - 1
 }
 
 /// Returns the home with the port forward, which sends nothing.

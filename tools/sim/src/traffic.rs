@@ -18,7 +18,7 @@ mod packet;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use weir_nat::{Endpoint, Protocol};
+use weir_nat::{Endpoint, Protocol, SessionView};
 use weir_wire::{build, icmp, tcp, verify};
 
 use crate::dice::Dice;
@@ -55,6 +55,8 @@ pub struct Counts {
     pub uncommitted: u64,
     /// Public endpoints that were seen with another socket before.
     pub reused: u64,
+    /// Flows that share their inside endpoint with a flow of another source pool.
+    pub shared: u64,
 }
 
 #[derive(Debug)]
@@ -65,6 +67,9 @@ pub(crate) struct Traffic {
     holders: BTreeMap<(Endpoint, Protocol), usize>,
     /// By home: its last port.
     ports: BTreeMap<Ipv4Addr, u16>,
+    /// If all settings have the source pool: by home and protocol, the last inside endpoint with
+    /// one flow, and whether that is of the pool.
+    alone: Option<BTreeMap<(Ipv4Addr, Protocol), (Endpoint, bool)>>,
     dice: Dice,
     pub(crate) counts: Counts,
     interval_us: u64,
@@ -93,6 +98,7 @@ impl Traffic {
             flows: Vec::new(),
             holders: BTreeMap::new(),
             ports: BTreeMap::new(),
+            alone: options.has_pool.then(BTreeMap::new),
             dice,
             counts: Counts::default(),
             interval_us: options.packet_interval_us,
@@ -115,19 +121,30 @@ impl Traffic {
         let outer = site::home(shard, home);
         let port = self.ports.entry(outer).or_insert(20_000);
         *port += 1;
-        let inside = Endpoint::new(0xc0a8_010a + u32::from(*port & 1), *port);
+        let mut inside = Endpoint::new(0xc0a8_010a + u32::from(*port & 1), *port);
+        let mut server = site::SERVERS + self.dice.below(site::SERVERS_COUNT) as u32;
+        if let Some(alone) = &mut self.alone {
+            // A second flow of an inside endpoint, which has another mapping.
+            let twin = alone.remove(&(outer, protocol)).filter(|_| self.dice.one_in(2));
+            if let Some((of_first, is_pooled)) = twin {
+                (inside, server) = (of_first, if is_pooled { site::PLAIN } else { site::POOLED });
+                self.counts.shared += 1;
+            } else if server != site::REDIRECTED {
+                alone.insert((outer, protocol), (inside, server == site::POOLED));
+            }
+        }
         self.sockets.push(Socket {
             shard,
             home: outer,
             inside,
             protocol,
+            is_pooled: self.alone.is_some() && server == site::POOLED,
             public: None,
             known: None,
             protected: None,
             left: None,
         });
         let service = if protocol == Protocol::Icmp { 0 } else { 443 };
-        let server = site::SERVERS + self.dice.below(site::SERVERS_COUNT) as u32;
         let remote = Endpoint::new(server, service);
         self.flows.push(Flow::new(self.sockets.len() - 1, remote, is_lasting));
         self.counts.flows += 1;
@@ -245,6 +262,9 @@ impl Traffic {
         let public = Ipv4Addr::from_bits(seen.from.address);
         if !site::public(socket.shard).contains(&public) {
             return Err(format!("{socket} leaves as {public}, which is no address of its shard"));
+        }
+        if self.alone.is_some() && site::is_of_pool(seen.from.address) != socket.is_pooled {
+            return Err(format!("{socket} leaves as {public} to {:?}: the wrong pool", seen.to));
         }
         flow.got_up += 1;
         flow.first_us.get_or_insert(now_us);
@@ -395,6 +415,12 @@ impl Traffic {
         let public = if is_up { seen.from } else { left? };
         let progress = Progress::shown_by(seen.protocol, seen.flags, is_up);
         Some(Shown { flow, public, progress })
+    }
+
+    /// Returns the key of the socket that a session belongs to.
+    pub(crate) fn inside_of(&self, session: &SessionView) -> Inside {
+        let is_pooled = self.alone.is_some() && site::is_of_pool(session.public.address);
+        (session.outer, session.inside, session.protocol, is_pooled)
     }
 
     /// Whether the mapping of an inside endpoint may have expired.

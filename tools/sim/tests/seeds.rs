@@ -63,6 +63,7 @@ fn no_history_fails() {
     assert!(sum(|it| it.forwarded) > 10 * SEEDS, "packets through the port forward");
     assert!(sum(|it| it.protected) > 10 * SEEDS, "flows that had to survive a failure");
     assert!(sum(|it| it.reused) > 10 * SEEDS, "ports that were assigned again");
+    assert!(sum(|it| it.shared) > SEEDS, "inside endpoints with flows of two source pools");
     let commits = [sum(|it| it.committed), sum(|it| it.uncommitted)];
     assert!(commits[0] > 100 * SEEDS && commits[0] > commits[1], "{commits:?}");
 }

@@ -22,6 +22,8 @@ pub(crate) struct Socket {
     pub(crate) home: Ipv4Addr,
     pub(crate) inside: Endpoint,
     pub(crate) protocol: Protocol,
+    /// Whether its flow has an address of the source pool, if all settings have that.
+    pub(crate) is_pooled: bool,
     /// The endpoint that was seen last.
     pub(crate) public: Option<Endpoint>,
     /// The endpoint that all copies held when the cluster was last whole.
@@ -32,13 +34,14 @@ pub(crate) struct Socket {
     pub(crate) left: Option<Left>,
 }
 
-/// An inside endpoint, of the home with this outer address.
-pub(crate) type Inside = (u32, Endpoint, Protocol);
+/// An inside endpoint, of the home with this outer address, and whether this is its mapping in the
+/// source pool, if all settings have that.
+pub(crate) type Inside = (u32, Endpoint, Protocol, bool);
 
 impl Socket {
     /// Returns the key by which tables identify the mapping's owner.
     pub(crate) fn key(&self) -> Inside {
-        (self.home.to_bits(), self.inside, self.protocol)
+        (self.home.to_bits(), self.inside, self.protocol, self.is_pooled)
     }
 }
 

@@ -222,7 +222,7 @@ impl World {
     pub(super) fn table(&self, position: WorkerPosition) -> Table {
         let mut table = Table::new();
         for session in self.sessions(position) {
-            let inside = (session.outer, session.inside, session.protocol);
+            let inside = self.traffic.inside_of(&session);
             let publics = table.entry(inside).or_default();
             if !publics.contains(&session.public) {
                 publics.push(session.public);
@@ -241,7 +241,7 @@ impl World {
         for position in self.positions() {
             let table = tables.entry(position).or_default();
             for session in self.sessions(position) {
-                let inside = (session.outer, session.inside, session.protocol);
+                let inside = self.traffic.inside_of(&session);
                 let publics = table.entry(inside).or_default();
                 if !publics.contains(&session.public) {
                     publics.push(session.public);

@@ -260,7 +260,7 @@ impl World {
         // The first page is the mapping with its first session; the sockets have no other session.
         self.worker(position).engine().nat().admin().sessions(&mut cursor, 1, &filter, &mut found);
         let inside = socket.key();
-        found.into_iter().find(|it| (it.outer, it.inside, it.protocol) == inside)
+        found.into_iter().find(|it| self.traffic.inside_of(it) == inside)
     }
 
     fn nodes_that_know(&self, socket: &Socket, left: &Left) -> BTreeSet<usize> {

@@ -66,7 +66,7 @@ fn desired(options: &Options, policy: u64) -> Desired {
     if let Some(idle_sec) = options.idle_sec {
         let _ = writeln!(text, "quarantine_sec = {}", site::quarantine_sec(idle_sec));
     }
-    text.push_str(&site::policy(policy));
+    text.push_str(&site::policy(policy, options.has_pool));
     for shard in 1..=options.shards {
         let (endpoint, public) = (site::endpoint(shard), site::public(shard));
         let _ = write!(
