@@ -51,6 +51,49 @@ fn k03_homes_with_the_same_private_addresses_stay_apart() {
     }
 }
 
+/// RFC 4787 REQ-7 b: inside addresses may be numerically those of external nodes, of other homes'
+/// tunnels, and of the worker's own networks.
+#[test]
+fn u7_homes_reach_external_nodes_whose_addresses_are_numerically_inside_ones() {
+    let mut world = World::default();
+    let insides = [PC, SERVER, HOME_B, "203.0.113.1", ENDPOINT, WORKER_INTERNET];
+    let remotes = [PC, SERVER, HOME_A, HOME_B, "10.200.9.9"];
+    let pairs = insides.iter().flat_map(|inside| remotes.map(|remote| (*inside, remote)));
+    // A packet of a node to its own number does not leave the node.
+    let pairs = pairs.filter(|(inside, remote)| inside != remote);
+    let mut flows = 0;
+    for (number, (inside, remote)) in pairs.enumerate() {
+        let port = 5000 + number as u16;
+        let sent = |world: &mut World, inner: &[u8]| {
+            let up = world.up(HOME_A, inner).into_internet();
+            let (public, public_port, to, _) = ends(&up);
+            assert_eq!((to, public >> 8), (remote.to_bits(), "203.0.113.0".to_bits() >> 8));
+            (public, public_port)
+        };
+        let back = |world: &mut World, packet: &[u8]| {
+            let (home, _, inner) = world.down(packet).into_home();
+            assert_eq!(home, HOME_A.to_bits());
+            inner
+        };
+        // The first packet, and packets of the live flow.
+        for _ in 0..3 {
+            let query = build::ipv4(inside, remote).udp(port, 53, b"query");
+            let (public, public_port) = sent(&mut world, &query);
+            let answer = build::ipv4(remote, public).udp(53, public_port, b"answer");
+            let inner = back(&mut world, &answer);
+            assert_eq!(ends(&inner), (remote.to_bits(), 53, inside.to_bits(), port));
+        }
+        let syn = build::ipv4(inside, remote).tcp(build::tcp(port, 80).flags(tcp::SYN));
+        let (public, public_port) = sent(&mut world, &syn);
+        let answer = build::tcp(80, public_port).flags(tcp::SYN | tcp::ACK);
+        let inner = back(&mut world, &build::ipv4(remote, public).tcp(answer));
+        assert_eq!(ends(&inner), (remote.to_bits(), 80, inside.to_bits(), port));
+        flows += 2;
+    }
+    assert_eq!(world.engine.nat().admin().gauges().flows, flows);
+    assert_eq!(world.drops(), 0);
+}
+
 #[test]
 fn k05_the_endpoint_decides_the_public_prefix() {
     let mut world = World::default();
