@@ -51,8 +51,8 @@ fn k03_homes_with_the_same_private_addresses_stay_apart() {
     }
 }
 
-/// RFC 4787 REQ-7 b: inside addresses may be numerically those of external nodes, of other homes'
-/// tunnels, and of the worker's own networks.
+/// RFC 4787 REQ-7 b. Inside addresses may be numerically those of external nodes, of tunnels and of
+/// the worker's own networks; external ones those of inside nodes and of homes' tunnels.
 #[test]
 fn u7_homes_reach_external_nodes_whose_addresses_are_numerically_inside_ones() {
     let mut world = World::default();
