@@ -133,13 +133,13 @@ fn rules() {
             let text = format!("{FILE}\n{names}{}", rules.collect::<String>());
             weir_config::parse_file(&text, "t.toml").map(|(file, _)| (file, text))
         };
-        let plain = |choice: &Choices| Choices { extra: None, ..choice.clone() };
         let (file, text) = match parse(choices) {
             Ok(parsed) => parsed,
             Err(errors) => {
                 assert!(!errors.is_empty());
-                let plain: Vec<_> = choices.iter().map(plain).collect();
-                parse(&plain).expect("rules without a source pool or `to` are valid")
+                let plain = |choice: &Choices| Choices { extra: None, ..choice.clone() };
+                let choices: Vec<_> = choices.iter().map(plain).collect();
+                parse(&choices).expect("rules without a source pool or `to` are valid")
             }
         };
         let ConfigFile::Single(config) = file else { panic!("a single node") };

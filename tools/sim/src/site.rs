@@ -44,9 +44,9 @@ pub(crate) const SERVERS_COUNT: u64 = 4;
 pub(crate) const REDIRECTED: u32 = SERVERS;
 /// The destination of redirected packets.
 pub(crate) const GARDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 150);
-/// The server whose flows have addresses of a source pool, and one of those of which no rule says
-/// where they go or leave from.
+/// The server whose flows have addresses of a source pool.
 pub(crate) const POOLED: u32 = SERVERS + 1;
+/// A server whose flows no rule redirects or gives a source pool.
 pub(crate) const PLAIN: u32 = SERVERS + 2;
 /// An address that all rules refuse.
 pub(crate) const FORBIDDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 200);
