@@ -291,6 +291,7 @@ mod tests {
         let shard = NatShardConfig {
             id: ShardId(7),
             public: vec!["203.0.113.0/30".parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 16,
         };
         let mut nat = Nat::new(NatConfig {

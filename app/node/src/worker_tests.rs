@@ -81,6 +81,7 @@ fn engine() -> Engine<Mbuf> {
             shards: vec![weir_nat::NatShardConfig {
                 id: ShardId(1),
                 public: vec!["203.0.113.0/29".parse().unwrap()],
+                public6: Vec::new(),
                 subscribers_max: 16,
             }],
             ..NatConfig::default()

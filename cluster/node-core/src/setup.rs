@@ -45,6 +45,7 @@ pub fn nat_shard(shard: &ShardSettings, is_translating: bool) -> weir_nat::NatSh
     weir_nat::NatShardConfig {
         id: ShardId(shard.id),
         public: if has_public { shard.public.clone() } else { shard.subscribers.clone() },
+        public6: Vec::new(),
         subscribers_max: shard.subscribers_max,
     }
 }

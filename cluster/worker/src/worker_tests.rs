@@ -229,6 +229,7 @@ fn add_shard() -> WorkerCommand {
         nat: weir_nat::NatShardConfig {
             id,
             public: vec!["203.0.113.0/28".parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 256,
         },
         awaits_replicas: true,

@@ -342,7 +342,7 @@ fn adding_and_removing_a_shard_allocates_little() {
         subscribers: vec!["10.7.0.0/16".parse().unwrap()],
     };
     let public = vec!["192.0.2.0/29".parse().unwrap()];
-    let nat = weir_nat::NatShardConfig { id, public, subscribers_max: 16 };
+    let nat = weir_nat::NatShardConfig { id, public, public6: Vec::new(), subscribers_max: 16 };
     let packets: Vec<_> = (0..64)
         .map(|port| {
             let inner = build::ipv4(PC, SERVER).udp(5000 + port, 53, b"x");

@@ -233,6 +233,7 @@ fn config(mode: AccessMode) -> EngineConfig {
     let nat_shards = (0..SHARDS).map(|shard| weir_nat::NatShardConfig {
         id: ShardId(shard),
         public: vec![net(format!("203.0.113.{}/29", 8 * shard))],
+        public6: Vec::new(),
         subscribers_max: 64,
     });
     EngineConfig {

@@ -37,6 +37,7 @@ impl TracedWorker {
         let shard = NatShardConfig {
             id: ShardId(1),
             public: vec!["203.0.113.0/29".parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 16,
         };
         let endpoint = Some(bits(ENDPOINT));

@@ -109,6 +109,7 @@ fn setup(host: u32, homes: u32) -> ShardSetup {
         nat: weir_nat::NatShardConfig {
             id,
             public: vec![public.parse().expect("a prefix")],
+            public6: Vec::new(),
             subscribers_max: homes,
         },
         awaits_replicas: true,

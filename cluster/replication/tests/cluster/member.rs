@@ -149,6 +149,7 @@ pub(crate) fn setup(number: u32, awaits_replicas: bool) -> ShardSetup {
         nat: weir_nat::NatShardConfig {
             id,
             public: vec![prefix.parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 256,
         },
         awaits_replicas,
@@ -162,7 +163,7 @@ pub(crate) fn small_setup(number: u32) -> ShardSetup {
     let endpoint = Some(0x0a64_0000 + number);
     ShardSetup {
         engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
-        nat: weir_nat::NatShardConfig { id, public, subscribers_max: 4 },
+        nat: weir_nat::NatShardConfig { id, public, public6: Vec::new(), subscribers_max: 4 },
         awaits_replicas: false,
     }
 }

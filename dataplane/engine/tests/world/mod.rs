@@ -120,6 +120,7 @@ pub fn config() -> EngineConfig {
     let shard = |id: u32, public: &str| weir_nat::NatShardConfig {
         id: ShardId(id),
         public: vec![public.parse::<Ipv4Net>().unwrap()],
+        public6: Vec::new(),
         subscribers_max: 16,
     };
     EngineConfig {

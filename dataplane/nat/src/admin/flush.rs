@@ -46,9 +46,12 @@ enum FlushPosition {
         protocol: usize,
         offset: u32,
     },
-    /// Slots of the shard's slab from this one on are left (without translation there are no
-    /// blocks).
-    Slot(u32),
+    /// Left are the slots of the shard's lanes behind this one and, of this one, those from the
+    /// given one on: IPv6 flows, and without translation all.
+    Slot {
+        lane: u32,
+        slot: u32,
+    },
     /// Only the mappings found last are left.
     Done,
 }
@@ -130,6 +133,10 @@ impl Nat {
             // Between two pieces it may have ended and its slot may have been given to another.
             if !mapping.kind.is_in_use() || mapping.subscriber != home || !self.is_ours(id) {
                 flush.ids.pop();
+            } else if mapping.kind.is_ipv6() {
+                self.end_flow6(id);
+                flush.ended += 1;
+                flush.ids.pop();
             } else if mapping.sessions > 0 {
                 self.end_session(mapping.sessions_head);
             } else {
@@ -166,10 +173,12 @@ impl Nat {
                 if let Some(next) = self.find_static_piece(home, (at, protocol, port), flush) {
                     return Some(next);
                 }
-                let position = self.subscribers.blocks(home).len().checked_sub(1)?;
-                Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
+                Some(match self.subscribers.blocks(home).len().checked_sub(1) {
+                    Some(position) => FlushPosition::Block { position, protocol: 0, offset: 0 },
+                    None => FlushPosition::Slot { lane: 0, slot: 0 },
+                })
             }
-            FlushPosition::Start => Some(FlushPosition::Slot(0)),
+            FlushPosition::Start => Some(FlushPosition::Slot { lane: 0, slot: 0 }),
             FlushPosition::Block { position, protocol, offset } => {
                 let end = offset + LOOKS_PER_PIECE;
                 if let Some(block) = self.subscribers.blocks(home).nth(position) {
@@ -185,16 +194,23 @@ impl Nat {
                 } else if protocol + 1 < Protocol::ALL.len() {
                     Some(FlushPosition::Block { position, protocol: protocol + 1, offset: 0 })
                 } else {
-                    let position = position.checked_sub(1)?;
-                    Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
+                    Some(match position.checked_sub(1) {
+                        Some(position) => FlushPosition::Block { position, protocol: 0, offset: 0 },
+                        None => FlushPosition::Slot { lane: 0, slot: 0 },
+                    })
                 }
             }
-            FlushPosition::Slot(slot) => {
-                let shard = self.subscribers.get(home).shard;
-                let slab = slab_of(shard, self.ports.lanes(shard).trailing_zeros() % LANES);
+            FlushPosition::Slot { lane: LANES.., .. } => None,
+            FlushPosition::Slot { lane, slot } => {
+                let slab = slab_of(self.subscribers.get(home).shard, lane);
                 let (ids, is_ours) = (&mut flush.ids, self.lanes.get(slab).is_owned);
+                // With translation the IPv4 flows were found by their ports.
+                let is_translating = self.policy.enabled;
                 let is_its = |mapping: &crate::sessions::mapping::Mapping| {
-                    mapping.kind.is_in_use() && mapping.subscriber == home && is_ours
+                    mapping.kind.is_in_use()
+                        && mapping.subscriber == home
+                        && is_ours
+                        && (mapping.kind.is_ipv6() || !is_translating)
                 };
                 let looks = LOOKS_PER_PIECE as usize;
                 let next = self.mappings.walk_slab(slab, slot, looks, |id, mapping| {
@@ -202,7 +218,10 @@ impl Nat {
                         ids.push(id);
                     }
                 });
-                next.map(FlushPosition::Slot)
+                Some(match next {
+                    Some(slot) => FlushPosition::Slot { lane, slot },
+                    None => FlushPosition::Slot { lane: lane + 1, slot: 0 },
+                })
             }
         }
     }

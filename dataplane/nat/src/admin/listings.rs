@@ -13,6 +13,7 @@ use crate::endpoint::{Endpoint, Protocol, ShardIndex};
 use crate::ports::port_block::BlockId;
 use crate::sessions::mapping::{Mapping, Remote};
 use crate::subscribers::allowance::GroupAllowance;
+use crate::subscribers::subscriber::NO_ADDRESS;
 
 /// Slots looked at in one slab before the budget is asked again.
 const PAGE_STEP: usize = 64;
@@ -76,7 +77,7 @@ impl Admin<'_> {
         let slab = SlabId(cursor.slab);
         let next = if cursor.stage == PageStage::First {
             self.nat.mappings.walk_slab(slab, cursor.slot, PAGE_STEP, |_, mapping| {
-                if mapping.kind.is_in_use() {
+                if mapping.kind.is_in_use() && !mapping.kind.is_ipv6() {
                     self.list(mapping, &mapping.first, slab, filter, out);
                 }
             })
@@ -247,7 +248,7 @@ impl Admin<'_> {
 
     fn home_view(self, slot: u32) -> SubscriberView {
         let home = self.nat.subscribers.get(slot);
-        let group = self.nat.rules.set.group_of(home.outer);
+        let group = self.nat.group_of(&home.home());
         let &GroupAllowance { home: allowance, quota_blocks } =
             self.nat.policy.live.allowances.of(group);
         SubscriberView {
@@ -258,7 +259,9 @@ impl Admin<'_> {
                 .nat
                 .policy
                 .enabled
-                .then(|| self.nat.ports.public_address(home.paired_address)),
+                .then_some(home.paired_address)
+                .filter(|&paired| paired != NO_ADDRESS)
+                .map(|paired| self.nat.ports.public_address(paired)),
             blocks: Vec::new(),
             ports_used: home.ports_used.iter().sum(),
             mappings: home.records,

@@ -160,7 +160,7 @@ impl Nat {
         self.session_events.sessions.push_back(event);
     }
 
-    fn logged_home(&self, home: &Home) -> LoggedSubscriber {
+    pub(crate) fn logged_home(&self, home: &Home) -> LoggedSubscriber {
         LoggedSubscriber {
             address: home.outer,
             gre_key: home.gre_key.filter(|_| self.policy.by_key),
@@ -177,7 +177,7 @@ impl Nat {
         if self.session_events.refusals.len() == REFUSALS_MAX {
             return;
         }
-        let allowance = || self.policy.live.allowances.of(self.rules.set.group_of(home.outer)).home;
+        let allowance = || self.policy.live.allowances.of(self.group_of(home)).home;
         let why = match refusal {
             Refusal::FlowsPerSubscriber => HomeLimit::Sessions { limit: allowance().flows },
             Refusal::SessionsPerSubscriber => HomeLimit::Sessions { limit: allowance().sessions },

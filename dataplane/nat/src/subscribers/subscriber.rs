@@ -140,8 +140,17 @@ impl Subscriber {
         (self.flags & KEYED != 0).then_some(self.gre_key)
     }
 
+    #[inline(always)]
     pub(crate) fn home(&self) -> Home {
         Home { shard: self.shard, outer: self.outer, gre_key: self.gre_key() }
+    }
+
+    /// Remembers the GRE key that the home uses now. Where keys tell homes apart, it is the same.
+    pub(crate) fn note_gre_key(&mut self, key: Option<u32>) {
+        if self.gre_key() != key {
+            self.gre_key = key.unwrap_or(0);
+            self.flags = self.flags & !KEYED | if key.is_some() { KEYED } else { 0 };
+        }
     }
 }
 
@@ -208,7 +217,7 @@ impl Subscribers {
             list_blocks,
             index: Index::new(total)?,
             hash_key: HashKey::new([config.seed[2] ^ 0x7375, config.seed[3]]),
-            by_key: config.gre_key_identifies_home,
+            by_key: config.tells_homes_by_key(),
             free_head: if total > 0 { 0 } else { NONE },
             shards: shard_maxima(config).map(|max| ShardHomes::new(config, max)).collect(),
             new_homes_per_sec: config.new_homes_per_sec,

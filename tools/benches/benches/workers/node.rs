@@ -160,6 +160,7 @@ fn config(flows: u32) -> EngineConfig {
     let nat_shards = (0..SHARDS).map(|shard| NatShardConfig {
         id: ShardId(shard),
         public: vec![format!("203.0.113.{}/28", 16 * shard).parse().expect("a prefix")],
+        public6: Vec::new(),
         subscribers_max: HOMES_PER_SHARD,
     });
     EngineConfig {
