@@ -93,6 +93,31 @@ pub fn pseudo_header(source: u32, destination: u32, protocol: u8, len: u16) -> u
     u32::from(fold(sum))
 }
 
+/// Returns the sum of the pseudo header of IPv6 (RFC 8200 section 8.1): addresses in host order,
+/// `len` = bytes of the upper-layer packet with its header, `protocol` = of the upper layer,
+/// whatever the next header of IPv6. To be added to the [`partial`] of the upper-layer packet.
+#[inline]
+pub fn pseudo_header6(source: u128, destination: u128, protocol: u8, len: u32) -> u32 {
+    let sum = words128(source) + words128(destination) + u64::from(protocol) + u64::from(len);
+    u32::from(fold(sum))
+}
+
+/// Returns the sum of the four 32-bit words of a number, below 2^34.
+#[inline(always)]
+const fn words128(number: u128) -> u64 {
+    const LOW: u64 = 0xffff_ffff;
+    let (upper, lower) = ((number >> 64) as u64, number as u64);
+    (upper >> 32) + (upper & LOW) + (lower >> 32) + (lower & LOW)
+}
+
+/// Returns the sum of an IPv6 address in host order, folded to 16 bits, as [`partial`] does of its
+/// bytes. A [`Delta`] takes it in place of a 32-bit field: the way from an IPv6 address to an IPv4
+/// address and back (RFC 7915).
+#[inline]
+pub const fn partial128(address: u128) -> u32 {
+    fold(words128(address)) as u32
+}
+
 /// The difference that a set of field edits makes to a checksum: collected once, applied to every
 /// checksum that covers the edited fields (an address is covered by IP, TCP and UDP checksums; a
 /// port by TCP and UDP).
@@ -121,13 +146,21 @@ impl Delta {
         Delta { sum: self.sum + !old as u64 + new as u64 }
     }
 
-    /// Adds the replacement of a 32-bit field at an even offset, host order.
+    /// Adds the replacement of a 32-bit field at an even offset, host order. Either may be a
+    /// [`partial`] sum instead, of any number of fields.
     #[inline]
     #[must_use]
     pub const fn replace32(self, old: u32, new: u32) -> Delta {
         // 2^16 = 1 modulo 0xffff: a 32-bit word is the sum of its halves, and folding reduces it to
-        // that.
+        // that. So a partial sum can stand in place of a field.
         Delta { sum: self.sum + !old as u64 + new as u64 }
+    }
+
+    /// Adds the replacement of an IPv6 address at an even offset, host order.
+    #[inline]
+    #[must_use]
+    pub const fn replace128(self, old: u128, new: u128) -> Delta {
+        Delta { sum: self.sum + words128(!old) + words128(new) }
     }
 
     /// Adds a decrement of the upper byte of a 16-bit field that is not below 256 in host order: ~m
