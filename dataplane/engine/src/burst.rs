@@ -3,11 +3,12 @@
 
 use std::vec::Drain;
 
-use weir_nat::{Hash, LookUp, PacketKey, Tick};
+use weir_nat::{FlowKey6, Hash, LookUp, PacketKey, Tick};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{BURST_MAX, Context, Engine, PREFETCH_AHEAD};
 use crate::fast_path::{FastPacket, GRE, PLAIN};
+use crate::ipv6::{Packet6State, carries_ipv6};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::{AccessMode, DropReason, Output, Side};
 
@@ -52,6 +53,17 @@ pub(crate) trait PacketDirection: Sized {
     /// Decides on the step of any frame, cuts the frame to what the step concerns, and prefetches
     /// its index line. Returns the hash.
     fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Self::Slow) -> Hash;
+
+    /// Reads an IPv6 packet, see [`Engine::read_access6`].
+    fn read_ipv6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State);
+
+    /// Carries out the step of an IPv6 packet.
+    fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &Packet6State,
+        cx: &mut Context<'_, P>,
+    );
 
     fn set_look_up(slow: &mut Self::Slow, look_up: &LookUp);
 
@@ -142,10 +154,19 @@ impl<F: Frame> Engine<F> {
         let (fast, slow) = (&mut burst.fast[..count], &mut burst.slow[..count]);
         let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, fast);
         self.begin_look_ups::<D>(fast);
-        for at in ones(slow_frames) {
+        let mut ipv6 = std::mem::take(&mut self.ipv6_packets);
+        let ipv6_frames = match slow_frames {
+            0 => 0,
+            _ => self.read_ipv6::<D, LINK, TUNNEL>(frames, slow_frames, &mut ipv6),
+        };
+        for at in ones(slow_frames & !ipv6_frames) {
             fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
         }
         self.nat.look_up::<D::Key, _>(fast);
+        if ipv6_frames != 0 {
+            self.nat.look_up::<FlowKey6, _>(&mut ipv6[..ipv6_frames.count_ones() as usize]);
+        }
+        let mut ipv6_packets = ipv6.iter();
         let now = cx.now.tick();
         let mut frames = frames.drain(..);
         let mut at = 0;
@@ -159,7 +180,11 @@ impl<F: Frame> Engine<F> {
                 at += D::send_settled::<LINK, TUNNEL, F>(self, run);
             }
             let Some(frame) = frames.next() else { break };
-            if at == end {
+            if ipv6_frames >> at & 1 != 0 {
+                if let Some(packet) = ipv6_packets.next() {
+                    D::serve_ipv6(self, frame, packet, cx);
+                }
+            } else if at == end {
                 D::set_look_up(&mut slow[at], &fast[at].look_up);
                 D::serve(self, frame, &slow[at], cx);
             } else {
@@ -171,6 +196,7 @@ impl<F: Frame> Engine<F> {
         drop(frames);
         D::finish(self, cx);
         *D::burst_mut(self) = burst;
+        self.ipv6_packets = ipv6;
         bytes
     }
 
@@ -194,6 +220,28 @@ impl<F: Frame> Engine<F> {
             }
         }
         (bytes, slow)
+    }
+
+    /// Reads the IPv6 packets among the frames that the fast path has left, in their order, and
+    /// prefetches their index lines. Returns these frames, one bit each.
+    #[inline(never)]
+    fn read_ipv6<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
+        &self,
+        frames: &mut [F],
+        slow_frames: u64,
+        packets: &mut [Packet6State],
+    ) -> u64 {
+        let (mut found, mut packets) = (0, packets.iter_mut());
+        for at in ones(slow_frames) {
+            let frame = &mut frames[at];
+            if !carries_ipv6::<LINK, TUNNEL>(frame.data()) {
+                continue;
+            }
+            let Some(packet) = packets.next() else { break };
+            D::read_ipv6(self, frame, packet);
+            found |= 1 << at;
+        }
+        found
     }
 
     /// Step 1 of the look-ups.

@@ -42,10 +42,12 @@ drop_reasons! {
     OuterProtocol "outer-protocol" "Sent to a tunnel endpoint, but neither GRE nor a ping.";
     TunnelIcmp "tunnel-icmp" "An ICMP error about a tunnel packet, from the access network.";
     GreMalformed "gre-malformed" "Bad GRE header: version, reserved bits, routing, checksum or length.";
-    GreProtocol "gre-protocol" "GRE that carries something other than IPv4.";
+    GreProtocol "gre-protocol" "GRE that carries something other than IPv4 and IPv6.";
     EcnCongestion "ecn-congestion" "Congestion marked on the tunnel of a packet that cannot carry the mark (RFC 6040 section 4.2).";
     InnerMalformed "inner-malformed" "Bad version, header length or total length of the inner IPv4 header.";
     InnerChecksum "inner-checksum" "Wrong inner IPv4 header checksum.";
+    Ip6Malformed "ip6-malformed" "Bad version, payload length or extension header of IPv6.";
+    Ip6Extension "ip6-extension" "IPv6 extension headers that are not let pass: more than 8 or than 256 bytes, a jumbo payload, or a routing header of type 0 (RFC 5095).";
     Martian "martian" "An address that must not be there: loopback, multicast, zero, broadcast, or source equal to destination.";
     SourceRoute "source-route" "A source route among the IP options (RFC 7126 section 4.3); forward_source_routes lets it pass.";
     Protocol "protocol" "A transport protocol other than TCP, UDP and ICMP.";
@@ -70,10 +72,13 @@ drop_reasons! {
     RuleReject "rule-reject" "A rule with the action reject fits the flow that it would begin; the sender gets a TCP reset or an ICMP error.";
     TcpNotSyn "tcp-not-syn" "TCP without a session and not a SYN.";
     AddressConflict "address-conflict" "Firewall mode: the address is another home's, or was until quarantine_sec ago.";
+    ClaimConflict "claim-conflict" "IPv6: the source address, or the flow, is another home's, or was until claim_hold_sec ago.";
+    NotDelegated "not-delegated" "IPv6: the source address is in no prefix of the home's shard, or was delegated to no home.";
     InsideNotPublic "inside-not-public" "Firewall mode: the home's address is not one of its shard's public addresses.";
     InboundSessionsMax "inbound-sessions-max" "The mapping already has inbound_sessions_max sessions opened from the internet.";
     SlowPathLimit "slow-path-limit" "The home sends or gets more packets a second than it may that the fast path does not take, or a remote more fragments before their first (limits.slow_path_packets_per_sec).";
     FragmentTiny "fragment-tiny" "A fragment made to hide the transport header (RFC 1858, RFC 3128).";
+    FragmentOverlap "fragment-overlap" "An IPv6 fragment that overlaps the first one of its datagram (RFC 5722).";
     FragmentLimit "fragment-limit" "Came before its first fragment, and its sender or all together have more such fragments than may be held: the oldest of the greediest go first.";
     FragmentTimeout "fragment-timeout" "Its first fragment did not come in time, or was refused.";
     DontFragment "dont-fragment" "Too big for the next link and not to be fragmented; the sender gets an ICMP error.";

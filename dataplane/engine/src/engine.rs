@@ -20,6 +20,7 @@ use crate::held::HeldFrames;
 use crate::identification::Identifications;
 use crate::internet_input::Down;
 use crate::ip_error::ErrorLimiter;
+use crate::ipv6::Packet6State;
 use crate::live::{LiveEngineSettings, mss_max, tunnel_mtu};
 use crate::new_flows::NewFlows;
 use crate::peer::RedirectPeers;
@@ -101,6 +102,8 @@ pub struct Engine<F: Frame> {
     pub(crate) outer_identification: u16,
     pub(crate) up: Burst<Up>,
     pub(crate) down: Burst<Down>,
+    /// State of the IPv6 packets of a burst, a slot for each of its frames.
+    pub(crate) ipv6_packets: Box<[Packet6State]>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: HeldFrames<F>,
     /// Largest packet that fits the tunnel of every known home, bytes.
@@ -173,6 +176,7 @@ impl<F: Frame> Engine<F> {
             counters: Arc::default(),
             up: Burst::new(),
             down: Burst::new(),
+            ipv6_packets: vec![Packet6State::EMPTY; BURST_MAX].into(),
             new_flows: NewFlows::new(),
             held: HeldFrames::none(),
             swept_ms: 0,

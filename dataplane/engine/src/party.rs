@@ -17,6 +17,8 @@ pub(crate) enum Party {
     Home(Home),
     /// An address on the internet.
     Remote(u32),
+    /// The IPv6 addresses on the internet that begin with these 64 bits: one link has them all.
+    Remote6(u64),
 }
 
 impl Party {
@@ -25,6 +27,7 @@ impl Party {
         match self {
             Self::Home(home) => words_of(home),
             Self::Remote(address) => (u64::from(*address), 0),
+            Self::Remote6(prefix) => (*prefix, 1 << 40),
         }
     }
 }

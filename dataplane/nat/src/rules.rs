@@ -169,9 +169,15 @@ impl Nat {
     #[inline]
     pub fn group_of(&self, home: &Home) -> u8 {
         match self.prefix_of(home) {
-            Some(prefix) => self.rules.set.group_of6(u128::from(prefix) << 64),
+            Some(prefix) => self.group_of_prefix(prefix),
             None => self.rules.set.group_of(home.outer),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn group_of_prefix(&self, prefix: u64) -> u8 {
+        self.rules.set.group_of6(u128::from(prefix) << 64)
     }
 
     /// Finds the number of the rule that decides on each of several first packets from homes, at
