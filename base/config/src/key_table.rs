@@ -109,7 +109,7 @@ pub(crate) const SECTIONS: &[SectionDoc] = &[
     SectionDoc {
         id: "rule",
         title: "`[[rule]]`",
-        about: "Decides on flows that begin: the first rule in the order of the file that fits one. Packets of live flows ask no rule, and a change of the rules ends no live flow, unless a rule has `rematch`. If none fits, flows from homes are accepted, and `nat.filtering` decides on packets from the internet. Every list may be one value without brackets.",
+        about: "Decides on flows that begin: the first rule in the order of the file that fits one. Packets of live flows ask no rule, and a change of the rules ends no live flow, unless a rule has `rematch`. If none fits, flows from homes are accepted, and `nat.filtering` decides on packets from the internet. One list of rules is about IPv4 and IPv6: a rule without addresses fits flows of both families, a rule with prefixes of one family those of that family, and a rule with prefixes of both fits the flows of each family between its prefixes of that family. A rule with `redirect` or `source_pool` is about IPv4 alone, as IPv6 is not translated. Every list may be one value without brackets.",
         files: Files::SERVICE,
     },
     SectionDoc {
@@ -152,7 +152,7 @@ const PREFIX_LIST: AllowedValues = Form(
 const NAME: AllowedValues =
     Form("string", "1 to 63 letters, digits, `.`, `_`, `-`; begins with a letter or digit");
 const POLICY_NAME: AllowedValues = Form("string", "1 to 32 of `a` to `z`, digits, `-`");
-const ADDRESSES: &str = "IPv4 addresses, prefixes without host bits, `\"@set\"`";
+const ADDRESSES: &str = "addresses and prefixes of IPv4 and IPv6 without host bits, `\"@set\"`";
 const PORTS: &str = "ports 0..=65535 and ranges `\"first-last\"`";
 const PATH: AllowedValues = Form("string", "a path");
 const BIRD_NAMES: &str =
@@ -369,11 +369,11 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("set", "file", Form("string", "an absolute path"), "", Absent("required without `prefixes`"),
         "File with an address or a prefix on each line, IPv4 or IPv6, at most 1,000,000; `#` begins a comment. A file that is missing or has a wrong line is refused as a whole."),
     key("set", "prefixes", Form("string or list of strings", "addresses and prefixes without host bits"), "", Absent("required without `file`"),
-        "The entries, IPv4 or IPv6. Those of IPv6 have no effect yet: rules are about IPv4."),
+        "The entries, IPv4 or IPv6. Of a set of both, a rule takes for each family those of that family."),
 
     key("group", "name", POLICY_NAME, "", Required, "Its name. No two groups share one."),
-    key("group", "subscribers", Form("string or list of strings", "IPv4 addresses and prefixes without host bits"), "", Required,
-        "The homes, inside `access.subscribers`. No two groups overlap."),
+    key("group", "subscribers", Form("string or list of strings", "addresses and prefixes without host bits, of IPv6 in plain mode only"), "", Required,
+        "The homes: outer sources in gre mode, whose IPv6 flows are in the group, too; inside addresses of either family in plain mode. Those of IPv4 are inside `access.subscribers`. No two groups overlap."),
     key("group", "limits", Form("table", "see below"), "", Absent("as all homes"), "What a home of this group may have, where that is not what `[limits]` and `[nat]` say. A group may have one home."),
 
     key("group-limits", "ports_per_subscriber", Integer(64, 65_536), "ports", Absent("`nat.ports_per_subscriber`"), "As `nat.ports_per_subscriber`, for a home of this group. A quota above the largest one that the node began with needs a restart."),
@@ -413,13 +413,13 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "The side that begins the flow. `home`: a home, with the first packet of a mapping or of a further session. `internet`: a remote, with a packet to a mapping that has no session with it; `accept` lets it in whatever `nat.filtering` says."),
     key("rule", "groups", Form("string or list of strings", "names of groups"), "", Absent("all homes"), "The homes of these groups."),
     key("rule", "subscribers", Form("string or list of strings", ADDRESSES), "", Absent("all homes"),
-        "These homes: outer sources in gre mode, inside addresses in plain mode."),
-    key("rule", "protocol", Form("string or list of strings", "`\"tcp\"`, `\"udp\"`, `\"icmp\"`"), "", Absent("all"), "Protocols."),
+        "These homes: outer sources in gre mode, inside addresses in plain mode; of IPv6 flows the inside address in both modes."),
+    key("rule", "protocol", Form("string or list of strings", "`\"tcp\"`, `\"udp\"`, `\"icmp\"`"), "", Absent("all"), "Protocols. `icmp` is ICMP in IPv4 and ICMPv6 in IPv6."),
     key("rule", "inside_port", Form("integer, string or list", PORTS), "", Absent("all"), "Ports at the home; only with `protocol` of `tcp` and `udp`."),
     key("rule", "remote", Form("string or list of strings", ADDRESSES), "", Absent("all"), "Addresses in the internet."),
     key("rule", "remote_port", Form("integer, string or list", PORTS), "", Absent("all"), "Ports in the internet; only with `protocol` of `tcp` and `udp`."),
     key("rule", "action", Choice(&["accept", "drop", "reject", "bypass", "redirect"]), "", Required,
-        "`drop` gives no answer; `reject` answers with a TCP reset or an ICMP error (type 3, code 13). `bypass`, with `access.mode = \"plain\"` only, lets packets pass with the home's own address and makes no flow; each packet asks the rules, so write `from = \"any\"` if the answers come through weir, too. `redirect`, for flows from homes only, accepts them and sends their packets `to` another destination; answers come back to the home from the address that it had asked."),
+        "`drop` gives no answer; `reject` answers with a TCP reset or an ICMP error (type 3, code 13; of ICMPv6 type 1, code 1). `bypass`, with `access.mode = \"plain\"` only, lets packets pass with the home's own address and makes no flow; each packet asks the rules, so write `from = \"any\"` if the answers come through weir, too. `redirect`, for flows from homes only, accepts them and sends their packets `to` another destination; answers come back to the home from the address that it had asked."),
     key("rule", "to", Form("string", "`\"ADDRESS:PORT\"`, or `\"ADDRESS\"` if the port stays"), "", Absent("required with `action = \"redirect\"`, refused without"),
         "Destination of the packets (destination NAT). A port needs a `protocol` of `tcp` and `udp`. Not an address of weir or of its homes: the packets would come back. A redirected flow of an inside endpoint with a static mapping (`public.static`) has another public endpoint than that."),
     key("rule", "class", Form("string", "the name of a class"), "", Absent("none"),

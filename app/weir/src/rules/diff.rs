@@ -10,7 +10,9 @@ use serde_json::json;
 use weir_admin::api::Session;
 use weir_admin::client::Client;
 use weir_config::{ProtocolSetting, SettingChange, policy_difference};
-use weir_policy::{FlowQuestion, PolicyDecision, RuleVerdict, compare};
+use weir_policy::{
+    ComparedHomes, FlowAddresses, FlowQuestion, PolicyDecision, RuleVerdict, compare,
+};
 use weir_rules::{FlowOrigin, RuleAction};
 
 use super::given::GivenWords;
@@ -27,7 +29,7 @@ const EXAMPLES_MAX: usize = 3;
 /// flows are then counted on which the file would decide otherwise.
 ///
 /// Flows at the borders of both files' rules are asked of both, up to 400,000, first those of rules
-/// that differ. So what is shown does change; a change without a flow here is possible. Live flows
+/// that differ; flows of IPv6 if a rule or group of either file has a prefix of IPv6. So what is shown does change; a change without a flow here is possible. Live flows
 /// are asked as flows from their homes. They go on, whatever the new rules say, but for those that
 /// a rule with rematch refuses: these are counted.
 ///
@@ -102,7 +104,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let new = LoadedPolicy::read(&args.files[args.files.len() - 1])?;
     let entries = |policy: &LoadedPolicy| policy.settings.clone().with_entries(&policy.sets);
     let changes = policy_difference(&entries(&old), &entries(&new));
-    let homes = ipnet::Ipv4Net::aggregate(&[&old.homes[..], &new.homes[..]].concat());
+    let ipv4 = ipnet::Ipv4Net::aggregate(&[&old.homes[..], &new.homes[..]].concat());
+    let homes = ComparedHomes { ipv4: &ipv4, ipv6: &[], are_in_tunnels: new.are_in_tunnels };
     let comparison = compare(&old.compiled, &new.compiled, &homes);
     let mut difference = RulesDifference {
         changes,
@@ -133,7 +136,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Whether a live flow ends under the policy.
 fn is_ended(policy: &LoadedPolicy, flow: &FlowQuestion) -> bool {
     let rules = &policy.compiled.rules;
-    let deciding = rules.find(&policy.compiled.question(flow));
+    let deciding = policy.compiled.find(flow);
     deciding.is_some_and(|it| it.action != RuleAction::Accept && rules.is_rematch(it.rule))
 }
 
@@ -181,10 +184,9 @@ fn question(session: &Session) -> Option<FlowQuestion> {
     let remote = session.asked.unwrap_or(session.remote);
     Some(FlowQuestion {
         from: FlowOrigin::Home,
-        subscriber: session.subscriber,
         protocol,
+        addresses: FlowAddresses::Ipv4 { subscriber: session.subscriber, remote: *remote.ip() },
         inside_port: if has_ports { session.inside.port() } else { 0 },
-        remote: *remote.ip(),
         remote_port: if has_ports { remote.port() } else { 0 },
     })
 }

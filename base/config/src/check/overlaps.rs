@@ -7,7 +7,7 @@ use ipnet::Ipv4Net;
 use crate::check::interfaces;
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
-use crate::policy_types::{GroupSettings, SourcePoolSettings};
+use crate::policy_types::SourcePoolSettings;
 use crate::read::address::overlap;
 use crate::types::{AccessSetting, Config};
 
@@ -74,18 +74,6 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     check(&claims, file.nat.enabled, findings);
     refuse_shared(&claims.endpoints, "an address belongs to one shard", findings);
     refuse_served(&claims, file.access.mode, findings);
-}
-
-/// Reports groups that have homes in common.
-pub(crate) fn groups(groups: &[GroupSettings], findings: &mut Findings<'_>) {
-    let mut homes = Vec::new();
-    for (index, group) in groups.iter().enumerate() {
-        let key = format!("group[{index}].subscribers");
-        if findings.is_whole(&key) {
-            homes.extend(named(&key, &group.subscribers, index, findings));
-        }
-    }
-    refuse_shared(&homes, "a home is in one group at most", findings);
 }
 
 /// Reports source pools that have addresses in common.

@@ -16,6 +16,7 @@ mod no_panic;
 mod node_difference;
 mod nodes_together;
 mod policy;
+mod policy_ipv6;
 mod policy_limits;
 mod public;
 mod redirect_rules;
