@@ -180,13 +180,13 @@ impl<F: Frame> Engine<F> {
                 at += D::send_settled::<LINK, TUNNEL, F>(self, run);
             }
             let Some(frame) = frames.next() else { break };
-            if ipv6_frames >> at & 1 != 0 {
-                if let Some(packet) = ipv6_packets.next() {
+            if at == end {
+                if ipv6_frames >> at & 1 == 0 {
+                    D::set_look_up(&mut slow[at], &fast[at].look_up);
+                    D::serve(self, frame, &slow[at], cx);
+                } else if let Some(packet) = ipv6_packets.next() {
                     D::serve_ipv6(self, frame, packet, cx);
                 }
-            } else if at == end {
-                D::set_look_up(&mut slow[at], &fast[at].look_up);
-                D::serve(self, frame, &slow[at], cx);
             } else {
                 let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
                 self.unsettled::<D, P>(frame, &fast[at], offset, &mut slow[at], cx);

@@ -9,16 +9,17 @@ use weir_nat::{ActiveRules, Delegation, RuleAction};
 use weir_rules::{FlowKind, FlowKinds, FlowOrigin, RuleFilter, RuleSet};
 use weir_wire::build;
 use weir_wire::icmp6;
-use weir_wire::ipv6::{self, Ipv6};
+use weir_wire::ipv6::{self as ip6, Ipv6};
 use weir_wire::{gre, tcp};
-use world::*;
+use world::ipv6::{address, address6, decapsulate6, with_ipv6};
+use world::{ENDPOINT, Out, World, config, plain};
 
 const HOME: &str = "10.200.0.1";
 const OTHER_HOME: &str = "10.200.0.2";
 const HOST: &str = "2001:db8:1000:1::7";
 const OTHER_HOST: &str = "2001:db8:1000:2::7";
 const SERVER: &str = "2001:db8:9::1";
-const WORKER: &str = "2001:db8:2::1";
+const WORKER: &str = "2001:db8::a02:1";
 
 fn dual_stack() -> World {
     let mut config = with_ipv6(config());
@@ -80,9 +81,9 @@ fn hopped(mut packet: Vec<u8>) -> Vec<u8> {
 
 /// Returns the type, the code and the last word of an ICMPv6 error, and its quote.
 fn error_of(packet: &[u8]) -> (u8, u8, u32, &[u8]) {
-    let (ip, _) = ipv6::parse(packet).unwrap();
+    let (ip, _) = ip6::parse(packet).unwrap();
     let message = &packet[Ipv6::LEN..];
-    assert_eq!(ip.next_header, ipv6::PROTOCOL_ICMPV6);
+    assert_eq!(ip.next_header, ip6::PROTOCOL_ICMPV6);
     assert!(icmp6::checksum_ok(ip.source.get(), ip.destination.get(), message));
     let header = icmp6::parse(message).unwrap();
     (header.kind, header.code, header.mtu(), &message[8..])
@@ -185,9 +186,8 @@ fn home_without_a_tunnel_is_served_as_it_is() {
     }
     let foreign = udp("2001:db8:7777::1", SERVER);
     world.assert_dropped(DropReason::NotSubscriber, |world| world.plain6(foreign));
-    world.assert_dropped(DropReason::NotLocal, |world| {
-        world.down6(udp(SERVER, "2001:db8:7777::1"))
-    });
+    world
+        .assert_dropped(DropReason::NotLocal, |world| world.down6(udp(SERVER, "2001:db8:7777::1")));
     // IPv4 homes are served beside them.
     world.packet(Side::Access, &build::ipv4(HOME, "192.0.2.1").udp(1, 2, b"")).into_internet();
 }
@@ -220,7 +220,8 @@ fn ping_passes_both_ways_and_only_as_asked() {
 #[test]
 fn icmp_errors_about_known_flows_pass_and_others_do_not() {
     let mut world = dual_stack();
-    let too_big = |quoted: Vec<u8>| build::ipv6("2001:db8:77::1", HOST).packet_too_big(1280, quoted);
+    let too_big =
+        |quoted: Vec<u8>| build::ipv6("2001:db8:77::1", HOST).packet_too_big(1280, quoted);
     world.assert_dropped(DropReason::IcmpErrorUnmatched, |world| {
         world.down6(too_big(udp(HOST, SERVER)))
     });
@@ -253,7 +254,7 @@ fn packet_whose_hop_limit_ends_here_is_answered_by_the_worker() {
     let probe = build::ipv6(HOST, SERVER).hop_limit(1).udp(5000, 33_434, b"probe");
     let (home, _, inner) = world.up6(HOME, &probe).into_home6();
     assert_eq!(home, address(HOME));
-    let (ip, _) = ipv6::parse(&inner).unwrap();
+    let (ip, _) = ip6::parse(&inner).unwrap();
     assert_eq!(ip.source.get(), address6(WORKER));
     let (kind, code, _, quote) = error_of(&inner);
     assert_eq!((kind, code, quote), (icmp6::TIME_EXCEEDED, 0, &probe[..]));
@@ -371,7 +372,7 @@ fn packets_with_extension_headers_pass_within_bounds() {
     let mut long = udp(HOST, SERVER);
     long[5] += 1;
     world.assert_dropped(DropReason::Ip6Malformed, |world| world.up6(HOME, long));
-    let esp = build::ipv6(HOST, SERVER).payload(ipv6::PROTOCOL_ESP, [1; 24]);
+    let esp = build::ipv6(HOST, SERVER).payload(ip6::PROTOCOL_ESP, [1; 24]);
     world.assert_dropped(DropReason::Protocol, |world| world.up6(HOME, esp));
 }
 
@@ -449,7 +450,7 @@ fn rejected_packets_are_answered_with_a_reset_or_an_error() {
     let mut world = dual_stack();
     rules(&mut world, FlowOrigin::Home, RuleAction::Reject);
     let (_, _, inner) = world.up6(HOME, syn(HOST, SERVER)).into_home6();
-    let (ip, len) = ipv6::parse(&inner).unwrap();
+    let (ip, len) = ip6::parse(&inner).unwrap();
     assert_eq!((ip.source.get(), ip.destination.get()), (address6(SERVER), address6(HOST)));
     let segment = tcp::parse(&inner[Ipv6::LEN..len]).unwrap();
     assert_eq!(segment.flags, tcp::RST | tcp::ACK);

@@ -1,6 +1,7 @@
 //! A worker between two networks, without a NIC: packets in, packets out.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod ipv6;
 pub mod pair;
 pub mod rules;
 
