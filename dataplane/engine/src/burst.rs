@@ -163,41 +163,80 @@ impl<F: Frame> Engine<F> {
             fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
         }
         self.nat.look_up::<D::Key, _>(fast);
-        if ipv6_frames != 0 {
-            self.nat.look_up::<FlowKey6, _>(&mut ipv6[..ipv6_frames.count_ones() as usize]);
-        }
-        let mut ipv6_packets = ipv6.iter();
-        let now = cx.now.tick();
         let mut frames = frames.drain(..);
-        let mut at = 0;
-        while at < count {
-            let is_slow = slow_frames >> at;
-            let end = count.min(at + is_slow.trailing_zeros() as usize);
-            let FastPacket { key, look_up, .. } = &fast[at];
-            if at < end && self.nat.is_first_settled(look_up.candidate, key) {
-                let run =
-                    SettledRun { packets: &fast[at..end], frames: &mut frames, out: cx.out, now };
-                at += D::send_settled::<LINK, TUNNEL, F>(self, run);
+        match ipv6_frames {
+            0 => self.serve_all::<D, LINK, TUNNEL, false, P>(
+                &mut frames,
+                fast,
+                slow,
+                (slow_frames, 0),
+                &[],
+                cx,
+            ),
+            _ => {
+                let ipv6 = &mut ipv6[..ipv6_frames.count_ones() as usize];
+                self.nat.look_up::<FlowKey6, _>(ipv6);
+                self.serve_all::<D, LINK, TUNNEL, true, P>(
+                    &mut frames,
+                    fast,
+                    slow,
+                    (slow_frames, ipv6_frames),
+                    ipv6,
+                    cx,
+                );
             }
-            let Some(frame) = frames.next() else { break };
-            if at == end {
-                if ipv6_frames >> at & 1 == 0 {
-                    D::set_look_up(&mut slow[at], &fast[at].look_up);
-                    D::serve(self, frame, &slow[at], cx);
-                } else if let Some(packet) = ipv6_packets.next() {
-                    D::serve_ipv6(self, frame, packet, cx);
-                }
-            } else {
-                let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
-                self.unsettled::<D, P>(frame, &fast[at], offset, &mut slow[at], cx);
-            }
-            at += 1;
         }
         drop(frames);
         D::finish(self, cx);
         *D::burst_mut(self) = burst;
         self.ipv6_packets = ipv6;
         bytes
+    }
+
+    /// Carries out the steps of all frames, in their order. Bit by bit: those of the slow path, and
+    /// among them those with IPv6 packets, whose states follow each other in `ipv6`. Without
+    /// `IPV6` there are none: a loop of its own keeps its registers.
+    #[inline(always)]
+    fn serve_all<
+        D: PacketDirection,
+        const LINK: usize,
+        const TUNNEL: usize,
+        const IPV6: bool,
+        P: Pool<Frame = F>,
+    >(
+        &mut self,
+        frames: &mut Drain<'_, F>,
+        fast: &[FastPacket<D::Key>],
+        slow: &mut [D::Slow],
+        (slow_frames, ipv6_frames): (u64, u64),
+        ipv6: &[Packet6State],
+        cx: &mut Context<'_, P>,
+    ) {
+        let (count, now) = (fast.len(), cx.now.tick());
+        let mut ipv6 = ipv6.iter();
+        let mut at = 0;
+        while at < count {
+            let is_slow = slow_frames >> at;
+            let end = count.min(at + is_slow.trailing_zeros() as usize);
+            let FastPacket { key, look_up, .. } = &fast[at];
+            if at < end && self.nat.is_first_settled(look_up.candidate, key) {
+                let run = SettledRun { packets: &fast[at..end], frames, out: cx.out, now };
+                at += D::send_settled::<LINK, TUNNEL, F>(self, run);
+            }
+            let Some(frame) = frames.next() else { break };
+            if at < end {
+                let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
+                self.unsettled::<D, P>(frame, &fast[at], offset, &mut slow[at], cx);
+            } else if IPV6 && ipv6_frames >> at & 1 != 0 {
+                if let Some(packet) = ipv6.next() {
+                    D::serve_ipv6(self, frame, packet, cx);
+                }
+            } else {
+                D::set_look_up(&mut slow[at], &fast[at].look_up);
+                D::serve(self, frame, &slow[at], cx);
+            }
+            at += 1;
+        }
     }
 
     /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
