@@ -102,8 +102,8 @@ fn provider<A: ShapeAddress>(count: u32) -> Vec<RuleFilter<A>> {
     filters
 }
 
-/// The same rules with all remotes in 50 networks of 32 bits: the addresses have their first bits in
-/// common, and half of the subnets have small numbers, as networks assign them.
+/// The same rules with all remotes in 50 networks of 32 bits: the addresses have their first bits
+/// in common, and half of the subnets have small numbers, as networks assign them.
 fn crowded(filters: &[RuleFilter<u128>]) -> Vec<RuleFilter<u128>> {
     let rng = &mut Rng::with_seed(3);
     let networks: Vec<u128> = (0..50)

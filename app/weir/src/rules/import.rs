@@ -35,7 +35,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use family::{Family, MergedEntry, merge, merge_fates};
+use family::{AddressFamily, MergedEntry, merge, merge_fates};
 use flatten::Fate;
 use flow_set::INTERNET;
 use interfaces::SideInterfaces;
@@ -121,7 +121,7 @@ fn import(text: &str, interfaces: &SideInterfaces) -> anyhow::Result<Import> {
     let ruleset = NftRuleset::parse(text)?;
     let of =
         |family| flatten::flatten(&ruleset, References { family, sets: &ruleset.sets, interfaces });
-    let (mut ipv4, mut ipv6) = (of(Family::Ipv4)?, of(Family::Ipv6)?);
+    let (mut ipv4, mut ipv6) = (of(AddressFamily::Ipv4)?, of(AddressFamily::Ipv6)?);
     let mut import = Import::default();
     import.report(&ruleset, &merge_fates(ipv4.fates, ipv6.fates));
     let unsettled = [&mut ipv4.entries, &mut ipv6.entries].map(flatten::settle_defaults);
@@ -215,7 +215,7 @@ fn is_snat(rule: &NftRule) -> bool {
 
 /// Whether packets of IPv4 or of IPv6 pass the chains of a table.
 fn is_known_family(table: &TableName) -> bool {
-    Family::BOTH.iter().any(|family| family.passes(table))
+    AddressFamily::BOTH.iter().any(|family| family.passes(table))
 }
 
 /// Returns why a chain's rules are not carried over, whatever they say.
@@ -242,7 +242,7 @@ fn address_sets(
     ruleset: &NftRuleset,
     interfaces: &SideInterfaces,
 ) -> BTreeMap<FamilyAddresses, String> {
-    let addresses = |set: &NftSet, family: Family| {
+    let addresses = |set: &NftSet, family: AddressFamily| {
         let key = MatchKey::Address { family, is_source: true };
         let elements: Vec<_> =
             set.elements.iter().cloned().map(statements::without_details).collect();
@@ -253,7 +253,7 @@ fn address_sets(
     };
     let mut names = BTreeMap::new();
     for ((_, name), set) in &ruleset.sets {
-        let known = Family::BOTH.into_iter().find_map(|family| addresses(set, family));
+        let known = AddressFamily::BOTH.into_iter().find_map(|family| addresses(set, family));
         names.extend(known.map(|known| (known, name.clone())));
     }
     names

@@ -231,9 +231,9 @@ impl LoadedPolicy {
         }
     }
 
-    /// Returns what the packet has that costs most in IPv4, and, if a rule or group has prefixes of
-    /// IPv6, in IPv6, with the rules that it is compared with; none without rules about addresses or
-    /// ports.
+    /// Returns what the packet has that costs most in IPv4, and, if a rule or group has prefixes
+    /// of IPv6, in IPv6, with the rules that it is compared with; none without rules about
+    /// addresses or ports.
     pub(crate) fn worst(&self) -> [Option<String>; 2] {
         let rules = &self.compiled.rules;
         let ((packet4, rules4), (packet6, rules6)) = (rules.worst(), rules.worst6());

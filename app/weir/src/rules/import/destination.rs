@@ -11,7 +11,7 @@ use anyhow::bail;
 use serde_json::Value;
 use weir_config::RedirectSetting;
 
-use super::family::Family;
+use super::family::AddressFamily;
 use super::flatten::{ENTRIES_MAX, Fate, FlatEntry, FlatOutcome};
 use super::flow_set::{FlowSet, HOME, INTERNET};
 use super::ranges::{LAST_PORT, RangeSet};
@@ -27,13 +27,16 @@ const OF_INTERNET: &str =
 ///
 /// # Errors
 /// With the reason, when it is not one address and perhaps one port, or of IPv6.
-pub(super) fn parse(body: &Value, family: Family) -> Result<Option<RedirectSetting>, String> {
+pub(super) fn parse(
+    body: &Value,
+    family: AddressFamily,
+) -> Result<Option<RedirectSetting>, String> {
     let text = body.get("addr").and_then(Value::as_str);
     let text = text.ok_or("dnat: weir redirects to one address")?;
     match (family, text.contains(':')) {
-        (Family::Ipv4, true) | (Family::Ipv6, false) => return Ok(None),
-        (Family::Ipv6, true) => return Err("dnat: weir does not translate IPv6".to_owned()),
-        (Family::Ipv4, false) => {}
+        (AddressFamily::Ipv4, true) | (AddressFamily::Ipv6, false) => return Ok(None),
+        (AddressFamily::Ipv6, true) => return Err("dnat: weir does not translate IPv6".to_owned()),
+        (AddressFamily::Ipv4, false) => {}
     }
     let address: Ipv4Addr = text.parse().map_err(|_| format!("dnat to {text}"))?;
     let first = address.octets()[0];

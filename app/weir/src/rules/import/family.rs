@@ -1,4 +1,5 @@
-//! The families of addresses: each has a list of its own, and what is alike in both becomes one rule.
+//! The families of addresses: each has a list of its own, and what is alike in both becomes one
+//! rule.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +8,12 @@ use super::ruleset::{RulePlace, TableName};
 use super::statements::Understood;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Family {
+pub(super) enum AddressFamily {
     Ipv4,
     Ipv6,
 }
 
-impl Family {
+impl AddressFamily {
     pub(super) const BOTH: [Self; 2] = [Self::Ipv4, Self::Ipv6];
 
     pub(super) fn name(self) -> &'static str {
@@ -126,10 +127,10 @@ fn both(ipv4: Fate, ipv6: Fate) -> Fate {
             Fate::Understood(both_understood(one, other))
         }
         (Fate::NotCarriedOver(reason), Fate::Understood(other)) => {
-            in_one_family(Family::Ipv4, reason, other)
+            in_one_family(AddressFamily::Ipv4, reason, other)
         }
         (Fate::Understood(other), Fate::NotCarriedOver(reason)) => {
-            in_one_family(Family::Ipv6, reason, other)
+            in_one_family(AddressFamily::Ipv6, reason, other)
         }
         (Fate::NotCarriedOver(one), Fate::NotCarriedOver(other)) => {
             let reasons = if one == other { one } else { format!("{one}; {other}") };
@@ -139,7 +140,7 @@ fn both(ipv4: Fate, ipv6: Fate) -> Fate {
 }
 
 /// Returns the fate of a rule that is understood in the other family.
-fn in_one_family(family: Family, reason: String, mut other: Understood) -> Fate {
+fn in_one_family(family: AddressFamily, reason: String, mut other: Understood) -> Fate {
     if other.arms.is_empty() {
         return Fate::NotCarriedOver(reason);
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use weir_config::RedirectSetting;
 
 use super::destination;
-use super::family::Family;
+use super::family::AddressFamily;
 use super::flow_set::{FlowSet, HOME, INTERNET};
 use super::ruleset::{BaseChain, NameInTable, NftChain, NftRule, NftRuleset, RulePlace};
 use super::statements::{NftVerdict, References, Understood};
@@ -75,7 +75,7 @@ pub(super) fn is_known(base: &BaseChain) -> bool {
 fn base_chains<'a>(
     ruleset: &'a NftRuleset,
     (kind, hook): (&str, &str),
-    family: Family,
+    family: AddressFamily,
 ) -> Vec<&'a NftChain> {
     let is_known = |chain: &&NftChain| {
         let table = &chain.place.table;

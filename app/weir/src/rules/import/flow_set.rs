@@ -2,7 +2,7 @@
 
 use std::ops::BitAnd;
 
-use super::family::Family;
+use super::family::AddressFamily;
 use super::ranges::{LAST_PORT, RangeSet};
 
 /// Sides that begin flows, and protocols, bit by bit.
@@ -12,11 +12,11 @@ pub(super) const TCP: u8 = 1;
 pub(super) const UDP: u8 = 2;
 pub(super) const ICMP: u8 = 4;
 
-/// All flows of a family whose first packet has all of this. Source and destination are those of the packet,
-/// so which of them is the home's depends on the side.
+/// All flows of a family whose first packet has all of this. Source and destination are those of
+/// the packet, so which of them is the home's depends on the side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FlowSet {
-    pub family: Family,
+    pub family: AddressFamily,
     pub from: u8,
     pub protocols: u8,
     pub addresses: SetsByEnd,
@@ -56,7 +56,7 @@ impl SetsByEnd {
 }
 
 impl FlowSet {
-    pub(super) fn all(family: Family) -> Self {
+    pub(super) fn all(family: AddressFamily) -> Self {
         Self {
             family,
             from: HOME | INTERNET,
@@ -67,7 +67,7 @@ impl FlowSet {
     }
 
     /// Returns the set without flows.
-    pub(super) fn none(family: Family) -> Self {
+    pub(super) fn none(family: AddressFamily) -> Self {
         Self { from: 0, ..Self::all(family) }
     }
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
-use super::family::Family;
+use super::family::AddressFamily;
 use super::flow_set::{FlowSet, ICMP, TCP, UDP};
 use super::interfaces::SideInterfaces;
 use super::ranges::{LAST_PORT, RangeSet};
@@ -14,16 +14,16 @@ use super::ruleset::only_entry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MatchKey {
     Address {
-        family: Family,
+        family: AddressFamily,
         is_source: bool,
     },
     Port {
         protocols: u8,
         is_source: bool,
     },
-    /// Of a family alone, or of any.
+    /// The protocol of packets of one family, or of any.
     Protocol {
-        family: Option<Family>,
+        family: Option<AddressFamily>,
     },
     Interface {
         is_input: bool,
@@ -31,7 +31,7 @@ pub(super) enum MatchKey {
     Family,
     CtState,
     IcmpType {
-        family: Family,
+        family: AddressFamily,
     },
 }
 
@@ -96,22 +96,22 @@ impl MatchKey {
         let port = |protocols| Self::Port { protocols, is_source: text("field") == "sport" };
         Ok(match (kind, text("protocol"), text("field")) {
             ("payload", "ip", field @ ("saddr" | "daddr")) => {
-                Self::Address { family: Family::Ipv4, is_source: field == "saddr" }
+                Self::Address { family: AddressFamily::Ipv4, is_source: field == "saddr" }
             }
             ("payload", "ip6", field @ ("saddr" | "daddr")) => {
-                Self::Address { family: Family::Ipv6, is_source: field == "saddr" }
+                Self::Address { family: AddressFamily::Ipv6, is_source: field == "saddr" }
             }
             ("payload", "tcp", "sport" | "dport") => port(TCP),
             ("payload", "udp", "sport" | "dport") => port(UDP),
             ("payload", "th", "sport" | "dport") => port(TCP | UDP),
-            ("payload", "ip", "protocol") => Self::Protocol { family: Some(Family::Ipv4) },
+            ("payload", "ip", "protocol") => Self::Protocol { family: Some(AddressFamily::Ipv4) },
             ("payload", "ip6", "nexthdr") => {
                 return Err("match on ip6 nexthdr, behind which extension headers may stand: \
                             write meta l4proto"
                     .to_owned());
             }
-            ("payload", "icmp", "type") => Self::IcmpType { family: Family::Ipv4 },
-            ("payload", "icmpv6", "type") => Self::IcmpType { family: Family::Ipv6 },
+            ("payload", "icmp", "type") => Self::IcmpType { family: AddressFamily::Ipv4 },
+            ("payload", "icmpv6", "type") => Self::IcmpType { family: AddressFamily::Ipv6 },
             ("payload", protocol, field) => {
                 return Err(format!("match on {protocol} {field}").trim_end().to_owned());
             }
@@ -129,7 +129,7 @@ impl MatchKey {
     }
 
     /// Returns the family of which alone packets have the field.
-    fn family(self) -> Option<Family> {
+    fn family(self) -> Option<AddressFamily> {
         match self {
             Self::Address { family, .. } | Self::IcmpType { family } => Some(family),
             Self::Protocol { family } => family,
@@ -146,7 +146,7 @@ impl MatchKey {
         operator: MatchOperator,
         values: &[Value],
         interfaces: &SideInterfaces,
-        family: Family,
+        family: AddressFamily,
     ) -> Result<Fit, String> {
         if self.family().is_some_and(|own| own != family) {
             return Ok(Fit::New(FlowSet::none(family), Vec::new()));
@@ -191,8 +191,8 @@ impl MatchKey {
             }
             Self::Family => {
                 let names = match family {
-                    Family::Ipv4 => ["ipv4", "ip"],
-                    Family::Ipv6 => ["ipv6", "ip6"],
+                    AddressFamily::Ipv4 => ["ipv4", "ip"],
+                    AddressFamily::Ipv6 => ["ipv6", "ip6"],
                 };
                 let has_family = values.iter().any(|value| names.iter().any(|it| value == it));
                 if has_family == is_negated {
@@ -229,15 +229,15 @@ fn fits_new(values: &[Value], is_negated: bool) -> Result<bool, String> {
 }
 
 /// Whether a match on ICMP types fits all queries; false if it fits none.
-fn icmp_types(values: &[Value], is_negated: bool, family: Family) -> Result<bool, String> {
+fn icmp_types(values: &[Value], is_negated: bool, family: AddressFamily) -> Result<bool, String> {
     let has = |name: &str, number: u64| {
         let is = |value: &Value| value == name || value.as_u64() == Some(number);
         values.iter().any(is) != is_negated
     };
     let (echo, timestamp) = match family {
-        Family::Ipv4 => (has("echo-request", 8), has("timestamp-request", 13)),
+        AddressFamily::Ipv4 => (has("echo-request", 8), has("timestamp-request", 13)),
         // Of ICMPv6 echo is the only query (RFC 4443 section 4.1).
-        Family::Ipv6 => (has("echo-request", 128), has("echo-request", 128)),
+        AddressFamily::Ipv6 => (has("echo-request", 128), has("echo-request", 128)),
     };
     if values.iter().any(|value| !value.is_string() && !value.is_u64()) {
         return Err("icmp type: a value that is no type".to_owned());
@@ -289,11 +289,11 @@ fn ranges(
     Ok(RangeSet::of(values.iter().map(range).collect::<Result<_, String>>()?))
 }
 
-fn address(value: &Value, family: Family) -> Result<u128, String> {
+fn address(value: &Value, family: AddressFamily) -> Result<u128, String> {
     let text = value.as_str().unwrap_or_default();
     let number = match family {
-        Family::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|it| u128::from(it.to_bits())),
-        Family::Ipv6 => text.parse::<Ipv6Addr>().ok().map(|it| it.to_bits()),
+        AddressFamily::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|it| u128::from(it.to_bits())),
+        AddressFamily::Ipv6 => text.parse::<Ipv6Addr>().ok().map(|it| it.to_bits()),
     };
     number.ok_or_else(|| format!("address {}", plain(value)))
 }
@@ -307,14 +307,14 @@ fn port(value: &Value) -> Result<u128, String> {
 
 /// Returns the bit of a protocol: 0 of the ICMP of the other family, none of those that weir has no
 /// flows of.
-fn protocol(value: &Value, family: Family) -> Result<Option<u8>, String> {
+fn protocol(value: &Value, family: AddressFamily) -> Result<Option<u8>, String> {
     let name = value.as_str().ok_or(());
-    let icmp_of = |of: Family| Some(if of == family { ICMP } else { 0 });
+    let icmp_of = |of: AddressFamily| Some(if of == family { ICMP } else { 0 });
     Ok(match (name, value.as_u64()) {
         (Ok("tcp"), _) | (_, Some(6)) => Some(TCP),
         (Ok("udp"), _) | (_, Some(17)) => Some(UDP),
-        (Ok("icmp"), _) | (_, Some(1)) => icmp_of(Family::Ipv4),
-        (Ok("ipv6-icmp" | "icmpv6"), _) | (_, Some(58)) => icmp_of(Family::Ipv6),
+        (Ok("icmp"), _) | (_, Some(1)) => icmp_of(AddressFamily::Ipv4),
+        (Ok("ipv6-icmp" | "icmpv6"), _) | (_, Some(58)) => icmp_of(AddressFamily::Ipv6),
         (Ok(_), _) | (_, Some(_)) => None,
         _ => return Err(format!("protocol {value}")),
     })

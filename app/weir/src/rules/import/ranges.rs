@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
 
-use super::family::Family;
+use super::family::AddressFamily;
 
 /// The last port, and the end of all ports.
 pub(super) const LAST_PORT: u128 = u16::MAX as u128;
@@ -88,17 +88,17 @@ impl RangeSet {
     }
 
     /// Returns the fewest prefixes that make up a set of addresses; one address has no length.
-    pub(super) fn prefixes(&self, family: Family) -> Vec<String> {
+    pub(super) fn prefixes(&self, family: AddressFamily) -> Vec<String> {
         let words = |net: IpNet| match net.prefix_len() == net.max_prefix_len() {
             true => net.addr().to_string(),
             false => net.to_string(),
         };
         let nets = self.0.iter().flat_map(|&(first, last)| match family {
-            Family::Ipv4 => {
+            AddressFamily::Ipv4 => {
                 let [first, last] = [first, last].map(|it| Ipv4Addr::from(it as u32));
                 IpSubnets::from(Ipv4Subnets::new(first, last, 0))
             }
-            Family::Ipv6 => IpSubnets::from(Ipv6Subnets::new(first.into(), last.into(), 0)),
+            AddressFamily::Ipv6 => IpSubnets::from(Ipv6Subnets::new(first.into(), last.into(), 0)),
         });
         nets.map(words).collect()
     }
@@ -134,7 +134,7 @@ mod tests {
     fn addresses_become_the_fewest_prefixes() {
         let of = |first: [u8; 4], last: [u8; 4]| {
             let [first, last] = [first, last].map(|it| u128::from(u32::from_be_bytes(it)));
-            RangeSet::of(vec![(first, last)]).prefixes(Family::Ipv4)
+            RangeSet::of(vec![(first, last)]).prefixes(AddressFamily::Ipv4)
         };
         assert_eq!(of([203, 0, 113, 10], [203, 0, 113, 12]), ["203.0.113.10/31", "203.0.113.12"]);
         assert_eq!(of([10, 0, 0, 0], [10, 255, 255, 255]), ["10.0.0.0/8"]);
@@ -148,7 +148,7 @@ mod tests {
     fn addresses_of_ipv6_become_the_fewest_prefixes() {
         let of = |first: &str, last: &str| {
             let [first, last] = [first, last].map(|it| it.parse::<std::net::Ipv6Addr>().unwrap());
-            RangeSet::of(vec![(first.to_bits(), last.to_bits())]).prefixes(Family::Ipv6)
+            RangeSet::of(vec![(first.to_bits(), last.to_bits())]).prefixes(AddressFamily::Ipv6)
         };
         assert_eq!(of("2001:db8::", "2001:db8::2"), ["2001:db8::/127", "2001:db8::2"]);
         assert_eq!(of("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), ["::/0"]);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::family::{Family, MergedEntry};
+use super::family::{AddressFamily, MergedEntry};
 use super::flatten::{FlatEntry, FlatOutcome};
 use super::flow_set::{FlowSet, HOME, ICMP, INTERNET, TCP, UDP};
 use super::ranges::{LAST_PORT, RangeSet};
@@ -14,7 +14,7 @@ const INLINE_MAX: usize = 8;
 const NAME_MAX: usize = 32;
 
 /// Addresses of a family.
-pub(super) type FamilyAddresses = (Family, RangeSet);
+pub(super) type FamilyAddresses = (AddressFamily, RangeSet);
 
 /// Names that no other rule, or no other set, has.
 #[derive(Debug, Default)]
@@ -113,7 +113,7 @@ impl RuleWriter {
     }
 
     /// Returns the elements of an array of addresses: none for all of them.
-    fn addresses(&mut self, family: Family, set: &RangeSet, new_name: &str) -> Vec<String> {
+    fn addresses(&mut self, family: AddressFamily, set: &RangeSet, new_name: &str) -> Vec<String> {
         if set.has_all(family.last_address()) {
             return Vec::new();
         }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use weir_config::RedirectSetting;
 
 use super::destination;
-use super::family::Family;
+use super::family::AddressFamily;
 use super::flow_set::{FlowSet, ICMP};
 use super::interfaces::SideInterfaces;
 use super::match_key::{Fit, MatchKey, MatchOperator};
@@ -51,7 +51,7 @@ impl Understood {
 #[derive(Clone, Copy)]
 pub(super) struct References<'a> {
     /// The family whose flows a rule is understood for.
-    pub family: Family,
+    pub family: AddressFamily,
     pub sets: &'a BTreeMap<NameInTable, NftSet>,
     pub interfaces: &'a SideInterfaces,
 }
