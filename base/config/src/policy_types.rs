@@ -163,9 +163,9 @@ pub struct SourcePoolSettings {
 
 /// `[[rule]]`. Empty lists fit everything; written are only the keys that the file has.
 ///
-/// Of a family it fits the flows between its subscribers and its remotes of that family: a rule
-/// without addresses fits flows of both, a rule with prefixes of one family those of that one. A
-/// rule that redirects or has a source pool fits IPv4 alone.
+/// In each family a rule fits the flows between its subscribers and its remotes of that family: a
+/// rule without addresses fits flows of both, a rule with prefixes of one family those of that one.
+/// A rule that redirects or has a source pool fits IPv4 alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleSettings {
     pub name: String,

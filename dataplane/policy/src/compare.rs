@@ -129,12 +129,6 @@ fn compare_family<'p, A: CornerAddress>(
 }
 
 impl CompiledPolicy {
-    /// Whether a rule or a group has a prefix of IPv6.
-    fn names_ipv6(&self) -> bool {
-        let is_named = |it: &RuleFilter<u128>| !it.local.is_all() || !it.remote.is_all();
-        !self.groups.ipv6.is_empty() || self.filters.ipv6.iter().any(is_named)
-    }
-
     /// Returns what is decided about a flow.
     pub fn decide(&self, flow: &FlowQuestion) -> PolicyDecision<'_> {
         let deciding = self.find(flow);

@@ -126,6 +126,12 @@ impl CompiledPolicy {
         counts
     }
 
+    /// Whether a rule or a group has a prefix of IPv6.
+    pub fn names_ipv6(&self) -> bool {
+        let is_named = |it: &RuleFilter<u128>| !it.local.is_all() || !it.remote.is_all();
+        !self.groups.ipv6.is_empty() || self.filters.ipv6.iter().any(is_named)
+    }
+
     /// Returns the group of a flow's home; 0 if it is in none.
     pub fn group_of(&self, flow: &FlowQuestion) -> u8 {
         match flow.addresses {

@@ -87,7 +87,8 @@ impl<A: IpAddress> EarlierFilters<A> {
     }
 }
 
-/// Finds the rules that are never reached, of those with filters in this family. `filters` are in the order of their rules.
+/// Finds the rules that are never reached, of those with filters in this family. `filters` are in
+/// the order of their rules.
 pub(crate) fn covered_rules<A: IpAddress>(filters: &[RuleFilter<A>]) -> CoveredRules {
     find(filters, STEPS_MAX)
 }

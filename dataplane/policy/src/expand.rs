@@ -24,15 +24,15 @@ struct Names<'p> {
     groups: HashMap<&'p str, u8>,
 }
 
-/// Both ends of the flows of a rule in one family, as few prefixes; all of an absent list. Empty: no
-/// address of the list is of this family.
+/// Both ends of the flows of a rule in one family, as few prefixes; all of an absent list. Empty:
+/// no address of the list is of this family.
 struct RuleEnds<A> {
     local: Vec<Prefix<A>>,
     remote: Vec<Prefix<A>>,
 }
 
-/// Returns the filters of all rules, in the order of the rules. A rule has filters in each family of
-/// which it has both ends; a rule that gives its flows addresses of IPv4 in that family alone. A
+/// Returns the filters of all rules, in the order of the rules. A rule has filters in each family
+/// of which it has both ends; a rule that gives its flows addresses of IPv4 in that family alone. A
 /// rule about sets without entries has none.
 pub(crate) fn filters(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<Filters, PolicyError> {
     let names = Names {

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A rule makes a filter for each combination of its subscribers, remotes and ports; the prefixes
-//! of one rule are merged before. Each family has filters of its own, of the rule's prefixes of that
-//! family: a rule without addresses has some in both. The crate is pure: it reads no file and knows no clock.
+//! of one rule are merged before. Each family has filters of its own, of the rule's prefixes of
+//! that family: a rule without addresses has some in both. The crate is pure: it reads no file and
+//! knows no clock.
 
 #![forbid(unsafe_code)]
 

@@ -29,9 +29,10 @@ const EXAMPLES_MAX: usize = 3;
 /// flows are then counted on which the file would decide otherwise.
 ///
 /// Flows at the borders of both files' rules are asked of both, up to 400,000, first those of rules
-/// that differ; flows of IPv6 if a rule or group of either file has a prefix of IPv6. So what is shown does change; a change without a flow here is possible. Live flows
-/// are asked as flows from their homes. They go on, whatever the new rules say, but for those that
-/// a rule with rematch refuses: these are counted.
+/// that differ; flows of IPv6 if a rule or group of either file has a prefix of IPv6. So what is
+/// shown does change; a change without a flow here is possible. Live flows are asked as flows from
+/// their homes. They go on, whatever the new rules say, but for those that a rule with rematch
+/// refuses: these are counted.
 ///
 ///   weir rules diff new.toml
 ///   weir rules diff old.toml new.toml --json

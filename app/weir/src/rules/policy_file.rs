@@ -225,18 +225,20 @@ impl LoadedPolicy {
             format!("at most {} comparisons and {} steps", bound.comparisons, bound.steps)
         };
         let (ipv4, ipv6) = (words(rules.bound()), words(rules.bound6()));
-        match rules.has_ipv6() && ipv4 != ipv6 {
+        match self.compiled.names_ipv6() && ipv4 != ipv6 {
             true => format!("{ipv4} for any packet that begins a flow, {ipv6} in IPv6"),
             false => format!("{ipv4} for any packet that begins a flow"),
         }
     }
 
-    /// Returns what the packet has that costs most in IPv4, and the one in IPv6, with the rules that
-    /// it is compared with; none without rules about addresses or ports.
+    /// Returns what the packet has that costs most in IPv4, and, if a rule or group has prefixes
+    /// of IPv6, in IPv6, with the rules that it is compared with; none without rules about
+    /// addresses or ports.
     pub(crate) fn worst(&self) -> [Option<String>; 2] {
         let rules = &self.compiled.rules;
         let ((packet4, rules4), (packet6, rules6)) = (rules.worst(), rules.worst6());
-        [self.worst_words(packet4, &rules4), self.worst_words(packet6, &rules6)]
+        let of_ipv6 = || self.worst_words(packet6, &rules6).filter(|_| self.compiled.names_ipv6());
+        [self.worst_words(packet4, &rules4), of_ipv6()]
     }
 
     fn worst_words<A: IpAddress>(&self, packet: WorstPacket<A>, rules: &[u32]) -> Option<String> {

@@ -25,9 +25,10 @@ use super::{PolicySource, stdout};
 /// FROM is home or internet: the side that begins it. SUBSCRIBER is the home: the outer address of
 /// its tunnel, with plain access its own. Of an IPv6 flow SUBSCRIBER is the home's own address, in
 /// a tunnel with the outer address behind @, which decides on the home's group; the remote is
-/// [2001:db8:9::2]:53 or, as two words, 2001:db8:9::2 53; icmp is ICMPv6. With --table each line of a file is such a flow, followed
-/// by the verdict that is expected (accept, drop, reject, bypass, redirect, or filtering where no
-/// rule fits a packet from the internet) and perhaps the rule (- for none); # begins a comment.
+/// [2001:db8:9::2]:53 or, as two words, 2001:db8:9::2 53; icmp is ICMPv6. With --table each line of
+/// a file is such a flow, followed by the verdict that is expected (accept, drop, reject, bypass,
+/// redirect, or filtering where no rule fits a packet from the internet) and perhaps the rule (-
+/// for none); # begins a comment.
 ///
 ///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
 ///   weir rules test home 10.200.1.5 tcp 40000 192.0.2.7:25

@@ -131,7 +131,7 @@ fn rules_that_a_family_does_not_reach_are_warned_of_with_it() {
         ]
     );
     let ipv6 = LoadedSet { ipv4: Vec::new(), ..sets[0].clone() };
-    let compiled = compile(&policy, &[ipv6.clone()]).unwrap();
+    let compiled = compile(&policy, std::slice::from_ref(&ipv6)).unwrap();
     let found: Vec<String> =
         warnings(&policy, &[ipv6], &compiled).iter().map(ToString::to_string).collect();
     let expected = "rule mail: fits nothing: the sets that it names have no IPv4 entry";
