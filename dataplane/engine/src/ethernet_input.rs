@@ -16,7 +16,6 @@ pub(crate) struct WorkerSide {
     pub(crate) address: u32,
     pub(crate) mtu: usize,
     pub(crate) gateways: Gateways,
-    pub(crate) ipv6: Option<crate::side6::Side6>,
     pub(crate) vlan: Option<u16>,
 }
 
@@ -24,7 +23,6 @@ pub(crate) struct WorkerSide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Ipv4,
-    Ipv6,
     Arp,
 }
 
@@ -45,12 +43,6 @@ impl WorkerSide {
                 LinkHeader::new(Mac::ZERO, config.mac, config.vlan, ETHERTYPE_IPV4),
             ),
             vlan: config.vlan,
-            ipv6: Some(crate::side6::Side6::new(
-                u128::from(config.address.addr().to_bits()) | 0x2001_0db8 << 96,
-                config.mac,
-                config.vlan,
-                Mac([2, 0, 0, 0, 0, 9]),
-            )),
         }
     }
 
@@ -67,7 +59,6 @@ impl WorkerSide {
         }
         let network = match header.ethertype {
             ETHERTYPE_IPV4 => Network::Ipv4,
-            0x86dd => Network::Ipv6,
             ETHERTYPE_ARP => Network::Arp,
             _ => return Err(DropReason::EtherType),
         };
