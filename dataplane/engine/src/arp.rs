@@ -6,7 +6,7 @@ use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{Context, Engine};
-use crate::neighbor::ArpOutcome;
+use crate::neighbor::NeighborOutcome;
 use crate::{DropReason, Side};
 
 impl<F: Frame> Engine<F> {
@@ -30,8 +30,8 @@ impl<F: Frame> Engine<F> {
         let sender = message.sender_ip.get();
         let is_answer = !message.is_request() && message.target_ip.get() == link.address;
         let mac = message.sender_mac;
-        match link.gateways.on_arp(sender, mac, is_answer, cx.now.ms) {
-            ArpOutcome::Moved => self.counters.count_gateway_move(side, mac),
+        match link.gateways.on_message(sender, mac, is_answer, cx.now.ms) {
+            NeighborOutcome::Moved => self.counters.count_gateway_move(side, mac),
             outcome => self.count_refused_claims(side, outcome),
         }
         if side == Side::Access {
@@ -51,8 +51,8 @@ impl<F: Frame> Engine<F> {
         self.publish_gateways();
     }
 
-    fn count_refused_claims(&self, side: Side, outcome: ArpOutcome) {
-        if let ArpOutcome::Refused(claims, claimant) = outcome {
+    fn count_refused_claims(&self, side: Side, outcome: NeighborOutcome) {
+        if let NeighborOutcome::Refused(claims, claimant) = outcome {
             self.counters.count_refused_claims(side, u64::from(claims), claimant);
         }
     }
