@@ -269,6 +269,11 @@ impl<A: Copy + PartialEq> Gateways<A> {
         outcome
     }
 
+    /// Whether the address is that of a gateway that answers at this MAC.
+    pub(crate) fn has(&self, address: A, mac: Mac) -> bool {
+        self.all.iter().any(|gateway| gateway.address == address && gateway.mac == Some(mac))
+    }
+
     /// Calls `ask` for each address whose request is due, with the MAC to send it to; `None`: by
     /// broadcast.
     pub(crate) fn due(&mut self, now_ms: u64, mut ask: impl FnMut(A, Option<Mac>)) {

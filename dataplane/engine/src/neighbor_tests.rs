@@ -237,3 +237,54 @@ fn flows_spread_over_live_gateways_only() {
     gateways.on_message(9, A, true, 0);
     assert_eq!(gateways.live.len(), 2);
 }
+
+/// A history of a gateway: its answers, other stations' claims, and time.
+fn history<A: Copy + PartialEq>(address: A, other: A, seed: u64) -> Vec<(NeighborOutcome, bool)> {
+    let header = LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4);
+    let mut gateways = Gateways::new([address].into_iter(), &[], header);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut seen = Vec::new();
+    let mut now_ms = 0;
+    for _ in 0..5_000 {
+        now_ms += random.u64(0..400);
+        let about = if random.u8(0..8) == 0 { other } else { address };
+        let mac = if random.u8(0..4) == 0 { B } else { A };
+        let outcome = match random.u8(0..3) {
+            0 => NeighborOutcome::Nothing,
+            _ => gateways.on_message(about, mac, random.bool(), now_ms),
+        };
+        gateways.due(now_ms, |asked, to| {
+            assert!(asked == address && to.is_none_or(|to| to == A || to == B));
+        });
+        let known = [A, B].map(|mac| gateways.has(address, mac));
+        assert_eq!(known.contains(&true), gateways.is_up());
+        assert!(!gateways.has(other, A) && !gateways.has(other, B));
+        seen.push((outcome, known[0]));
+    }
+    seen
+}
+
+#[test]
+fn gateways_of_both_families_follow_one_state_machine() {
+    let mut outcomes = Vec::new();
+    for seed in 0..20 {
+        let seen = history(0x0a01_0002_u32, 0x0a01_0003, seed);
+        assert_eq!(history(1_u128 << 127 | 2, 2, seed), seen);
+        outcomes.extend(seen.into_iter().map(|(outcome, _)| std::mem::discriminant(&outcome)));
+    }
+    let kinds: std::collections::HashSet<_> = outcomes.into_iter().collect();
+    assert_eq!(kinds.len(), 4, "the histories have all outcomes");
+}
+
+#[test]
+fn ipv6_gateways_that_differ_in_their_last_bits_are_two() {
+    let header_of = LinkHeader::new(Mac::ZERO, OWN, VLAN, ETHERTYPE_IPV4);
+    let first = 0x2001_0db8_u128 << 96 | 1;
+    let mut gateways = Gateways::new([first, first + 1].into_iter(), &[], header_of);
+    gateways.on_message(first + 1, B, true, 0);
+    assert!(gateways.has(first + 1, B) && !gateways.has(first, B));
+    assert_eq!(gateways.live(), [header_of.to(B)]);
+    let mut asked = Vec::new();
+    gateways.due(0, |address, to| asked.push((address, to)));
+    assert_eq!(asked, [(first, None)]);
+}

@@ -1,6 +1,7 @@
 //! A worker between two networks, without a NIC: packets in, packets out.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod link6;
 pub mod pair;
 pub mod rules;
 
@@ -114,6 +115,7 @@ pub fn config() -> EngineConfig {
         },
         gateways: vec![gateway_ip(side).parse().unwrap()],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };
