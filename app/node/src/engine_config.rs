@@ -54,6 +54,7 @@ fn side(interface: &InterfaceSettings) -> SideConfig {
         address: interface.address,
         gateways: interface.gateways.clone(),
         gateway_macs: interface.gateway_macs.iter().copied().map(Mac).collect(),
+        ipv6: None,
         vlan: interface.vlan,
         mtu: interface.mtu,
     }

@@ -65,6 +65,7 @@ fn engine() -> Engine<Mbuf> {
         address: ADDRESSES[side as usize].parse().unwrap(),
         gateways: vec![GATEWAYS[side as usize].parse().unwrap()],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };

@@ -184,6 +184,7 @@ fn engine() -> Engine<VecFrame> {
         address: format!("{}/24", on_link(side, 1)).parse().unwrap(),
         gateways: vec![on_link(side, 250)],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };

@@ -37,9 +37,10 @@ impl<F: Frame> EngineAdmin<'_, F> {
         self.engine.generation
     }
 
-    /// Whether a gateway of the side answers ARP.
+    /// Whether a gateway of each family that the side has answers, and its IPv6 addresses are its
+    /// own.
     pub fn gateway_up(&self, side: Side) -> bool {
-        self.engine.link(side).gateways.is_up()
+        self.engine.link(side).is_up()
     }
 
     /// Whether both sides can forward.

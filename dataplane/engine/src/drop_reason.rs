@@ -32,8 +32,11 @@ drop_reasons! {
     FrameSegmented "frame-segmented" "Spread over several buffers: larger than the port's MTU allows.";
     NotOurMac "not-our-mac" "Sent to another MAC address.";
     Vlan "vlan" "Tagged with another VLAN, or tagged or untagged against the configuration.";
-    EtherType "ethertype" "Neither IPv4 nor ARP.";
+    EtherType "ethertype" "Neither IPv4 nor ARP, nor IPv6 on a side that has an IPv6 address.";
     ArpMalformed "arp-malformed" "ARP that is not IPv4 over Ethernet, truncated, or from a MAC that no neighbour has.";
+    NdpMalformed "ndp-malformed" "Neighbor discovery that RFC 4861 section 7.1 or RFC 6980 says to discard, or from an address or MAC that no neighbour has.";
+    NdpIgnored "ndp-ignored" "A router advertisement, a router solicitation or a redirect, none of which a worker follows.";
+    AddressUnusable "address-unusable" "To an IPv6 address of the worker that it does not use: another station has it, or may have it (RFC 4862 section 5.4).";
     IpMalformed "ip-malformed" "Bad version, header length or total length of the IPv4 header.";
     IpChecksum "ip-checksum" "Wrong IPv4 header checksum.";
     NotLocal "not-local" "Addressed neither to a tunnel endpoint nor to a public prefix nor to the worker.";

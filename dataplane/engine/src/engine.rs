@@ -132,6 +132,9 @@ impl<F: Frame> Engine<F> {
             if link.gateways.is_empty() {
                 return Err(EngineError::NoGateway(side));
             }
+            if link.ipv6.as_ref().is_some_and(|ipv6| ipv6.gateways.is_empty()) {
+                return Err(EngineError::NoGateway6(side));
+            }
         }
         let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
         let patterns = patterns([&access, &internet], config.mode);
@@ -190,7 +193,8 @@ impl<F: Frame> Engine<F> {
         self.nat.is_public(address) || self.all_public.contains(address)
     }
 
-    /// Announces the worker on both sides and asks for its gateways. To be called once, when the
+    /// Announces the worker on both sides, asks for its gateways, and probes its IPv6 addresses,
+    /// which it announces a second later. To be called once, when the
     /// ports are up.
     pub fn start<P: Pool<Frame = F>>(&mut self, now: Now, pool: &mut P, out: &mut Output<F>) {
         self.swept_ms = now.ms;

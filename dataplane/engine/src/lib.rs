@@ -44,6 +44,7 @@ mod counters;
 mod datagram;
 mod downstream;
 mod drop_reason;
+mod duplicate_detection;
 mod duty;
 mod ecn;
 mod engine;
@@ -69,7 +70,9 @@ mod late;
 mod link_header;
 mod live;
 mod local;
+mod local6;
 mod mark;
+mod ndp;
 mod neighbor;
 mod new_flows;
 mod output;
@@ -84,6 +87,7 @@ mod reject;
 mod rewrite;
 mod setup;
 mod shards;
+mod side6;
 mod slow_path;
 mod upstream;
 mod waiting_packet;
@@ -96,9 +100,9 @@ extern crate self as weir_engine;
 pub use admin::{EngineAdmin, TABLES};
 pub use config::{
     AccessMode, EngineConfig, EngineError, FragmentLimits, GroupLimits, MssClamp, ResourceLimits,
-    ShardConfig, SideConfig,
+    ShardConfig, Side6Config, SideConfig,
 };
-pub use counters::{Counter, Direction, EarlyRelease, EngineCounters};
+pub use counters::{Counter, Direction, EarlyRelease, EngineCounters, IpFamily};
 pub use datagram::DatagramSender;
 pub use drop_reason::DropReason;
 pub use engine::{BURST_MAX, Engine, Now};

@@ -23,6 +23,8 @@ use crate::{DropReason, Side};
 pub(crate) enum UpstreamStep {
     Translate,
     Arp,
+    /// IPv6 to the worker itself.
+    Local6,
     /// Answer a ping of the worker or of a tunnel endpoint.
     Pong,
     /// Send back a GRE keepalive: its inner packet is the answer, ready made by the home.
@@ -57,7 +59,7 @@ pub(crate) struct Upstream {
     /// it fits the link ahead.
     pub(crate) fits_fast_path: bool,
     pub(crate) step: UpstreamStep,
-    /// Link-layer sender of a ping.
+    /// Link-layer sender of a packet to the worker itself.
     pub(crate) from: Mac,
 }
 

@@ -218,6 +218,7 @@ fn config(mode: AccessMode) -> EngineConfig {
             address: net(format!("{worker}/24")),
             gateways: vec![gateway],
             gateway_macs: Vec::new(),
+            ipv6: None,
             vlan: None,
             mtu: 1500,
         }

@@ -168,6 +168,7 @@ pub(crate) fn engine_config(
         address: Ipv4Net::new_assert(address(position, side), 16),
         gateways: vec![gateway(side)],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };

@@ -31,6 +31,7 @@ impl TracedWorker {
             address: format!("10.{}.0.1/24", 1 + side as u8).parse().unwrap(),
             gateways: vec![format!("10.{}.0.2", 1 + side as u8).parse().unwrap()],
             gateway_macs: Vec::new(),
+            ipv6: None,
             vlan: None,
             mtu: 1500,
         };

@@ -135,6 +135,7 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
         address: format!("{}/24", Ipv4Addr::from(address(side, host))).parse().expect("a prefix"),
         gateways: vec![Ipv4Addr::from(address(side, GATEWAY))],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };

@@ -107,6 +107,7 @@ fn config(number: usize, seed: u64, make: &Make) -> EngineConfig {
         address: format!("{}/24", on_link(side, 1 + number as u8)).parse().unwrap(),
         gateways: vec![on_link(side, GATEWAY)],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };

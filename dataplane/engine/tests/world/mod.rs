@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod ipv6;
+pub mod link6;
 pub mod pair;
 pub mod rules;
 
@@ -115,6 +116,7 @@ pub fn config() -> EngineConfig {
         },
         gateways: vec![gateway_ip(side).parse().unwrap()],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };

@@ -148,6 +148,7 @@ fn config(flows: u32) -> EngineConfig {
             address: format!("{worker}/24").parse().expect("a prefix"),
             gateways: vec![gateway],
             gateway_macs: Vec::new(),
+            ipv6: None,
             vlan: None,
             mtu: 1500,
         }
