@@ -178,7 +178,6 @@ impl<F: Frame> Engine<F> {
             UpstreamStep::StrayDown => self.stray_down(frame, cx),
             UpstreamStep::Datagram => self.keep_datagram(frame, packet),
             UpstreamStep::Arp => self.arp_input(Side::Access, frame, cx),
-            UpstreamStep::Local6 => self.local6_input(Side::Access, frame, packet.from, cx),
             UpstreamStep::Pong => self.answer_ping(Side::Access, frame, packet.from, cx),
             UpstreamStep::KeepaliveBack => self.send(Side::Access, frame, 0, cx),
             UpstreamStep::TimeExceeded => {
@@ -202,10 +201,6 @@ impl<F: Frame> Engine<F> {
         (packet.offset, packet.len) = (offset, bytes.len());
         if network == Network::Arp {
             return Ok(UpstreamStep::Arp);
-        }
-        if network == Network::Ipv6 {
-            packet.from = sender(frame);
-            return Ok(UpstreamStep::Local6);
         }
         let whole = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::IpMalformed, DropReason::IpChecksum))?;

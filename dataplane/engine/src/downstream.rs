@@ -28,8 +28,6 @@ pub(crate) enum DownstreamStep {
     /// Translate a packet that comes from a home served here, or from this worker itself.
     Hairpin,
     Arp,
-    /// IPv6 to the worker itself.
-    Local6,
     /// Answer a ping of the worker.
     Pong,
     Discard(DropReason),

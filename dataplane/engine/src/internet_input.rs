@@ -159,7 +159,6 @@ impl<F: Frame> Engine<F> {
                 self.translate_down(frame, packet, cx)
             }
             DownstreamStep::Arp => self.arp_input(Side::Internet, frame, cx),
-            DownstreamStep::Local6 => self.local6_input(Side::Internet, frame, packet.from, cx),
             DownstreamStep::Pong => self.answer_ping(Side::Internet, frame, packet.from, cx),
             DownstreamStep::Discard(reason) => self.discard(reason),
         }
@@ -178,10 +177,6 @@ impl<F: Frame> Engine<F> {
         (packet.offset, packet.len) = (offset, bytes.len());
         if network == Network::Arp {
             return Ok(DownstreamStep::Arp);
-        }
-        if network == Network::Ipv6 {
-            packet.from = sender(frame);
-            return Ok(DownstreamStep::Local6);
         }
         let whole = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::IpMalformed, DropReason::IpChecksum))?;

@@ -312,7 +312,6 @@ fn up_step(step: UpstreamStep) -> TracedStep {
         UpstreamStep::Translate => TracedStep::Translate,
         UpstreamStep::Stray | UpstreamStep::StrayDown => TracedStep::Redirected,
         UpstreamStep::Arp
-        | UpstreamStep::Local6
         | UpstreamStep::Pong
         | UpstreamStep::KeepaliveBack
         | UpstreamStep::Datagram => TracedStep::Local,
@@ -325,7 +324,7 @@ fn down_step(step: DownstreamStep) -> TracedStep {
     match step {
         DownstreamStep::Translate => TracedStep::Translate,
         DownstreamStep::Stray | DownstreamStep::Hairpin => TracedStep::Redirected,
-        DownstreamStep::Arp | DownstreamStep::Local6 | DownstreamStep::Pong => TracedStep::Local,
+        DownstreamStep::Arp | DownstreamStep::Pong => TracedStep::Local,
         DownstreamStep::Discard(reason) => TracedStep::Drop(reason),
     }
 }

@@ -23,8 +23,6 @@ use crate::{DropReason, Side};
 pub(crate) enum UpstreamStep {
     Translate,
     Arp,
-    /// IPv6 to the worker itself.
-    Local6,
     /// Answer a ping of the worker or of a tunnel endpoint.
     Pong,
     /// Send back a GRE keepalive: its inner packet is the answer, ready made by the home.

@@ -12,6 +12,7 @@ use weir_wire::icmp6;
 use weir_wire::ipv6::{self as ip6, Ipv6};
 use weir_wire::{gre, tcp};
 use world::ipv6::{address, address6, decapsulate6, with_ipv6};
+use world::link6::ready6;
 use world::{ENDPOINT, Out, World, config, plain};
 
 const HOME: &str = "10.200.0.1";
@@ -19,18 +20,18 @@ const OTHER_HOME: &str = "10.200.0.2";
 const HOST: &str = "2001:db8:1000:1::7";
 const OTHER_HOST: &str = "2001:db8:1000:2::7";
 const SERVER: &str = "2001:db8:9::1";
-const WORKER: &str = "2001:db8::a02:1";
+const WORKER: &str = "2001:db8:2::1";
 
 fn dual_stack() -> World {
     let mut config = with_ipv6(config());
     config.nat.delegation = Some(Delegation::Claim { hold_sec: 600 });
-    World::new(config)
+    ready6(config)
 }
 
 fn without_tunnels() -> World {
     let mut config = with_ipv6(plain());
     config.nat.delegation = Some(Delegation::Prefix { home_length: 64 });
-    World::new(config)
+    ready6(config)
 }
 
 fn udp(source: &str, destination: &str) -> Vec<u8> {
@@ -286,7 +287,7 @@ fn sender_learns_the_mtu_of_the_tunnel_and_of_the_internet_side() {
     let mut config = with_ipv6(config());
     config.nat.delegation = Some(Delegation::Claim { hold_sec: 600 });
     config.internet.mtu = 1300;
-    let mut world = World::new(config);
+    let mut world = ready6(config);
     world.up6(HOME, large(HOST, SERVER, (5000, 53), 1300)).into_internet6();
     let (_, _, inner) = world.up6(HOME, large(HOST, SERVER, (5000, 53), 1301)).into_home6();
     assert_eq!((error_of(&inner).0, error_of(&inner).2), (icmp6::PACKET_TOO_BIG, 1300));

@@ -120,9 +120,12 @@ fn messages_of_routers_are_counted_and_ignored() {
 fn message_to_another_address_is_dropped() {
     let to_other =
         |to: &str| icmp6_packet(station6(), bits6(to), 255, &solicitation(&option(1, STRANGER)));
-    for to in ["ff02::2", "ff02::1:ff00:77", "2001:db8:2::3"] {
+    for to in ["ff02::2", "ff02::1:ff00:77", "fe80::3"] {
         check_dropped6(to, DropReason::NotLocal, STRANGER, &to_other(to));
     }
+    // To another station, through this worker: no router forwards it.
+    let to = "2001:db8:2::3";
+    check_dropped6(to, DropReason::IcmpKind, STRANGER, &to_other(to));
 }
 
 /// Returns the answer to a solicitation, and the MAC to which it was sent.

@@ -3,9 +3,9 @@
 use weir_nat::{Home, PacketKey};
 use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use weir_wire::frame::Frame;
+use weir_wire::gre;
 use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::ipv6::{self, Ipv6};
-use weir_wire::{gre, icmp6, ndp};
 
 use crate::engine::Engine;
 use crate::ethernet_input::{Network, sender};
@@ -134,9 +134,9 @@ impl<F: Frame> Engine<F> {
         frame.truncate(len);
         let own = self.link(side).ipv6.as_ref().ok_or(DropReason::EtherType)?;
         if own.is_own(destination) || ipv6::is_multicast(destination) {
-            return local_input6(frame.data(), own.is_own(destination));
+            return Ok(PacketStep6::Local);
         }
-        if !is_transit {
+        if !is_transit || ipv6::is_link_local(destination) {
             return Err(DropReason::NotLocal);
         }
         let way = if side == Side::Access { Way6::Up } else { Way6::Down };
@@ -168,24 +168,6 @@ impl<F: Frame> Engine<F> {
             return Ok(PacketStep6::TimeExceeded);
         }
         Ok(PacketStep6::Forward)
-    }
-}
-
-/// Decides on a packet to the worker itself or to a multicast group of its link.
-#[inline(never)]
-fn local_input6(bytes: &[u8], is_own: bool) -> Result<PacketStep6, DropReason> {
-    let upper = ipv6::walk(bytes, bytes.len()).map_err(|fault| match fault.is_malformed() {
-        true => DropReason::Ip6Malformed,
-        false => DropReason::Ip6Extension,
-    })?;
-    let is_whole = upper.protocol == ipv6::PROTOCOL_ICMPV6 && upper.fragment.is_none();
-    let message = bytes.get(upper.offset..).filter(|_| is_whole);
-    let message = message.and_then(|message| icmp6::parse(message).ok());
-    match message.map(|message| message.kind).ok_or(DropReason::LocalProtocol)? {
-        kind if ndp::kind(kind).is_some() => Ok(PacketStep6::Neighbor),
-        // RFC 4443 section 4.2 lets a node ignore an echo request to a group.
-        icmp6::ECHO_REQUEST if is_own => Ok(PacketStep6::Pong),
-        _ => Err(DropReason::LocalProtocol),
     }
 }
 

@@ -12,10 +12,8 @@ use crate::flow_key::PacketKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketStep6 {
     Forward,
-    /// Neighbor discovery (RFC 4861).
-    Neighbor,
-    /// Answer a ping of the worker.
-    Pong,
+    /// It is to the worker itself, or to a group of it.
+    Local,
     /// Its hop limit ends here.
     TimeExceeded,
     Discard(DropReason),

@@ -38,8 +38,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         match packet.step {
-            PacketStep6::Neighbor => self.ndp_input(side, frame, packet.from, cx),
-            PacketStep6::Pong => self.answer_ping6(side, frame, packet.from, cx),
+            PacketStep6::Local => self.local6_input(side, frame, packet.from, cx),
             PacketStep6::Discard(reason) => self.discard(reason),
             PacketStep6::TimeExceeded | PacketStep6::Forward => match side {
                 Side::Access => self.expired_up6(frame, packet, cx),

@@ -6,10 +6,12 @@ use weir_wire::ipv6::Ipv6;
 use weir_wire::vec_frame::VecFrame;
 use weir_wire::{build, gre, icmp6, ipv6, ndp, verify};
 
+use super::link6::sides6;
 use super::{Bits, Out, World, gateway_mac};
 
-/// Returns the configuration with prefixes of both shards.
-pub fn with_ipv6(mut config: EngineConfig) -> EngineConfig {
+/// Returns the configuration with IPv6 on both sides, and prefixes of both shards.
+pub fn with_ipv6(config: EngineConfig) -> EngineConfig {
+    let mut config = sides6(config);
     let prefixes = ["2001:db8:1000::/40", "2001:db8:2000::/40"];
     for (shard, prefix) in config.nat.shards.iter_mut().zip(prefixes) {
         shard.public6 = vec![prefix.parse().unwrap()];

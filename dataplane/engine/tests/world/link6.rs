@@ -32,7 +32,11 @@ pub fn gateway6(side: Side) -> u128 {
 
 /// The configuration of the other tests, with IPv6 on both sides.
 pub fn config6() -> EngineConfig {
-    let mut config = config();
+    sides6(config())
+}
+
+/// Returns the configuration with IPv6 on both sides.
+pub fn sides6(mut config: EngineConfig) -> EngineConfig {
     for side in Side::ALL {
         let link = if side == Side::Access { &mut config.access } else { &mut config.internet };
         link.ipv6 = Some(Side6Config {
@@ -53,7 +57,12 @@ pub fn started6(config: EngineConfig) -> World {
 
 /// Makes a worker that can forward both families on both sides.
 pub fn world6() -> World {
-    let mut world = started6(config6());
+    ready6(config6())
+}
+
+/// As [`world6`], with another configuration that has IPv6 on both sides.
+pub fn ready6(config: EngineConfig) -> World {
+    let mut world = started6(config);
     world.pass_ms(1_000);
     for side in Side::ALL {
         assert!(world.neighbor(side, &gateway_answer(side, gateway_mac(side))).is_nothing());
