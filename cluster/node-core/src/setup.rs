@@ -46,7 +46,7 @@ pub fn nat_shard(shard: &ShardSettings, is_translating: bool) -> weir_nat::NatSh
     weir_nat::NatShardConfig {
         id: ShardId(shard.id),
         public: if has_public { shard.public.clone() } else { shard.subscribers.clone() },
-        public6: Vec::new(),
+        public6: shard.public6.clone(),
         subscribers_max: shard.subscribers_max,
     }
 }

@@ -318,6 +318,7 @@ fn swapping_a_generation_allocates_and_frees_nothing() {
         homes: home_addresses(&new.nat.subscribers),
         rules: Box::new(ActiveRules::none()),
         statics: Arc::new(StaticMappings::none()),
+        delegations: Arc::default(),
         out_of_service: Box::default(),
     }));
     for number in [0, 1, 0] {

@@ -10,7 +10,7 @@ use crate::config::{Filtering, NatConfig};
 use crate::config_check::NatError;
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::fast_path::{inbound_word, outbound_words};
-use crate::ipv6::{Delegation, Delegations, PrefixRanges};
+use crate::ipv6::{Delegations, PrefixRanges};
 use crate::live::LiveNatSettings;
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
 use crate::logs::rule_log::RuleLog;
@@ -66,8 +66,6 @@ pub(crate) struct Policy {
     pub(crate) session_log: SessionLog,
     /// Whether there are static mappings.
     pub(crate) has_static: bool,
-    /// How homes get their inside IPv6 addresses; None without IPv6.
-    pub(crate) delegation: Option<Delegation>,
     /// The bits of the first half of an inside IPv6 address that name its home, where homes have no
     /// tunnel ([`Delegation::Prefix`]); else 0.
     pub(crate) home_mask: u64,
@@ -185,7 +183,6 @@ impl Nat {
                     && config.session_log == SessionLog::None,
                 session_log: config.session_log,
                 has_static: false,
-                delegation: config.delegation,
                 home_mask: config.home_mask(),
             },
             rules: Box::new(ActiveRules::none()),

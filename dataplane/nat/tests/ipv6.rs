@@ -201,7 +201,7 @@ fn home_has_the_prefixes_that_are_delegated_to_it_and_no_others() {
     let none = world.udp_out6(home(1), host6(0x100, 1), server6(1));
     assert_eq!(none, Err(Refusal::InsideNotPublic), "nothing is delegated");
     let prefix = "2001:db8:1000:100::/56".parse().unwrap();
-    let list = [DelegatedPrefix { prefix, outer: home(1).outer }];
+    let list = [DelegatedPrefix { prefix, outer: home(1).outer, gre_key: None }];
     let mut list = Arc::new(Delegations::new(&list).unwrap());
     world.nat.admin_mut().swap_delegations(&mut list);
     assert!(list.is_empty());

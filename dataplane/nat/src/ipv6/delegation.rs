@@ -48,7 +48,12 @@ pub struct DelegatedPrefix {
     pub prefix: Ipv6Net,
     /// Outer address of the home.
     pub outer: u32,
+    /// Its GRE key, where keys tell homes apart.
+    pub gre_key: Option<u32>,
 }
+
+/// A home that prefixes are delegated to.
+type DelegatedTo = (u32, Option<u32>);
 
 /// Two delegated prefixes that have addresses in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,8 +66,8 @@ pub struct DelegationConflict {
 /// The delegated prefixes of all homes, found by address. Workers share one list.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Delegations {
-    /// First and last /64 of each, in order, and the outer address of its home.
-    all: Box<[(u64, u64, u32)]>,
+    /// First and last /64 of each, in order, and its home.
+    all: Box<[(u64, u64, DelegatedTo)]>,
 }
 
 impl Delegations {
@@ -77,7 +82,7 @@ impl Delegations {
             assert!((PREFIX_MIN..=PREFIX_MAX).contains(&length), "a site has /48 to /64");
             let first = (it.prefix.network().to_bits() >> 64) as u64;
             let last = (it.prefix.broadcast().to_bits() >> 64) as u64;
-            (first, last, it.outer)
+            (first, last, (it.outer, it.gre_key))
         };
         let mut all: Box<[_]> = prefixes.iter().map(entry).collect();
         all.sort_unstable();
@@ -87,11 +92,11 @@ impl Delegations {
         }
     }
 
-    /// Returns the outer address of the home that has the /64 with these first bits.
-    fn holder(&self, prefix64: u64) -> Option<u32> {
+    /// Returns the home that has the /64 with these first bits.
+    fn holder(&self, prefix64: u64) -> Option<DelegatedTo> {
         let behind = self.all.partition_point(|&(first, ..)| first <= prefix64);
-        let &(_, last, outer) = self.all[..behind].last()?;
-        (prefix64 <= last).then_some(outer)
+        let &(_, last, home) = self.all[..behind].last()?;
+        (prefix64 <= last).then_some(home)
     }
 
     pub fn len(&self) -> usize {
@@ -110,7 +115,7 @@ impl fmt::Debug for Delegations {
 }
 
 /// Returns the prefix of an entry.
-fn net((first, last, _): (u64, u64, u32)) -> Ipv6Net {
+fn net((first, last, _): (u64, u64, DelegatedTo)) -> Ipv6Net {
     let length = PREFIX_MAX - (last - first + 1).trailing_zeros() as u8;
     let address = Ipv6Addr::from_bits(u128::from(first) << 64);
     Ipv6Net::new(address, length).expect("a length of at most 64 bits")
@@ -172,10 +177,10 @@ impl Nat {
             return Err(Refusal::InsideNotPublic);
         }
         let prefix64 = (inside >> 64) as u64;
-        match self.policy.delegation {
+        match self.policy.live.delegation {
             Some(Delegation::Prefix { .. }) => Ok(NO_CLAIM),
             Some(Delegation::Static) => match self.delegations.holder(prefix64) {
-                Some(outer) if outer == home.outer => Ok(NO_CLAIM),
+                Some(holder) if self.is_delegated_to(home, holder) => Ok(NO_CLAIM),
                 Some(_) => Err(Refusal::AddressConflict),
                 None => Err(Refusal::InsideNotPublic),
             },
@@ -188,6 +193,10 @@ impl Nat {
         }
     }
 
+    fn is_delegated_to(&self, home: &Home, (outer, gre_key): DelegatedTo) -> bool {
+        home.outer == outer && (!self.policy.by_key || home.gre_key == gre_key)
+    }
+
     /// As [`claim_prefix`](Self::claim_prefix), for a copy: the worker that made the flow has
     /// decided. None if there is no room.
     pub(crate) fn hold_copied_prefix(
@@ -196,7 +205,7 @@ impl Nat {
         inside: u128,
         created: Tick,
     ) -> Option<u32> {
-        if !matches!(self.policy.delegation, Some(Delegation::Claim { .. })) {
+        if !matches!(self.policy.live.delegation, Some(Delegation::Claim { .. })) {
             return Some(NO_CLAIM);
         }
         let owner = self.owner(home);
@@ -221,11 +230,11 @@ impl Nat {
     /// Returns the home of a shard that has an inside address, if one has it.
     pub(crate) fn home_with_inside6(&self, shard: ShardIndex, inside: u128) -> Option<Home> {
         let prefix64 = (inside >> 64) as u64;
-        match self.policy.delegation? {
+        match self.policy.live.delegation? {
             Delegation::Prefix { .. } => Some(self.home_of_inside6(shard, inside)),
             Delegation::Static => {
-                let outer = self.delegations.holder(prefix64)?;
-                Some(Home { shard, outer, gre_key: None })
+                let (outer, gre_key) = self.delegations.holder(prefix64)?;
+                Some(Home { shard, outer, gre_key })
             }
             Delegation::Claim { .. } => {
                 let (outer, gre_key) =
@@ -241,7 +250,7 @@ mod tests {
     use super::*;
 
     fn delegated(prefix: &str, outer: u32) -> DelegatedPrefix {
-        DelegatedPrefix { prefix: prefix.parse().unwrap(), outer }
+        DelegatedPrefix { prefix: prefix.parse().unwrap(), outer, gre_key: None }
     }
 
     #[test]

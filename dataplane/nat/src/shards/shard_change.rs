@@ -94,7 +94,7 @@ impl Nat {
     fn check_new(&self, shard: &NatShardConfig) -> Result<ShardIndex, NatError> {
         let id = shard.id;
         config_check::check_shards(&[shard])?;
-        config_check::check_ipv6(self.policy.delegation, shard)?;
+        config_check::check_ipv6(self.policy.live.delegation, shard)?;
         for (_, other, is_leaving) in self.shards.all() {
             match is_leaving {
                 true if other.id == id => return Err(NatError::ShardLeaving { id }),

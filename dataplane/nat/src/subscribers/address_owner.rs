@@ -74,11 +74,13 @@ impl OwnersRoom {
         Self::new(config, !config.enabled, config.quarantine_sec)
     }
 
-    /// Returns the room for inside IPv6 prefixes; none unless homes claim them.
+    /// Returns the room for inside IPv6 prefixes; none where homes are prefixes.
     pub(crate) fn of_prefixes(config: &NatConfig) -> Self {
         match config.delegation {
             Some(Delegation::Claim { hold_sec }) => Self::new(config, true, hold_sec),
-            _ => Self::new(config, false, 0),
+            // Claims may come with other settings.
+            Some(Delegation::Static) => Self::new(config, true, 0),
+            Some(Delegation::Prefix { .. }) | None => Self::new(config, false, 0),
         }
     }
 
@@ -199,6 +201,11 @@ impl AddressOwners {
 
     pub(crate) fn bytes(&self) -> usize {
         self.slots.bytes() + self.index.bytes()
+    }
+
+    /// Sets how long entries rest from now on.
+    pub(crate) fn set_hold_sec(&mut self, hold_sec: u32) {
+        self.hold_sec = hold_sec;
     }
 
     fn hash(&self, held: HeldAddress) -> Hash {
