@@ -53,8 +53,8 @@ pub fn frame(bytes: &[u8]) -> Result<(), Wrong> {
     let link = ethernet::parse_link(bytes).map_err(in_layer("ethernet"))?;
     let payload = &bytes[link.len..];
     match link.ethertype {
-        ETHERTYPE_IPV4 => nested(Rest::Ipv4(payload)),
-        ETHERTYPE_IPV6 => nested(Rest::Ipv6(payload)),
+        ETHERTYPE_IPV4 => nested(Unchecked::Ipv4(payload)),
+        ETHERTYPE_IPV6 => nested(Unchecked::Ipv6(payload)),
         ETHERTYPE_ARP => arp::parse(payload).map(|_| ()).map_err(in_layer("arp")),
         _ => Ok(()),
     }
@@ -64,46 +64,50 @@ pub fn frame(bytes: &[u8]) -> Result<(), Wrong> {
 /// has only its IP header checked.
 pub fn packet(bytes: &[u8]) -> Result<(), Wrong> {
     match bytes.first() {
-        Some(first) if first >> 4 == 6 => nested(Rest::Ipv6(bytes)),
-        _ => nested(Rest::Ipv4(bytes)),
+        Some(first) if first >> 4 == 6 => nested(Unchecked::Ipv6(bytes)),
+        _ => nested(Unchecked::Ipv4(bytes)),
     }
 }
 
 /// What is left to check behind a header.
-enum Rest<'a> {
+enum Unchecked<'a> {
     Ipv4(&'a [u8]),
     Ipv6(&'a [u8]),
     Nothing,
 }
 
-fn nested(mut rest: Rest<'_>) -> Result<(), Wrong> {
+fn nested(mut rest: Unchecked<'_>) -> Result<(), Wrong> {
     // Each round removes at least 20 bytes, so nested tunnels end.
     loop {
         rest = match rest {
-            Rest::Ipv4(bytes) => ipv4_packet(bytes)?,
-            Rest::Ipv6(bytes) => ipv6_packet(bytes)?,
-            Rest::Nothing => return Ok(()),
+            Unchecked::Ipv4(bytes) => ipv4_packet(bytes)?,
+            Unchecked::Ipv6(bytes) => ipv6_packet(bytes)?,
+            Unchecked::Nothing => return Ok(()),
         }
     }
 }
 
-fn ipv4_packet(bytes: &[u8]) -> Result<Rest<'_>, Wrong> {
+fn ipv4_packet(bytes: &[u8]) -> Result<Unchecked<'_>, Wrong> {
     let (header, header_len, total_length) = ipv4::parse(bytes).map_err(in_layer("ipv4"))?;
     require(ipv4::header_checksum_ok(bytes), "ipv4")?;
     if header.is_fragment() {
-        return Ok(Rest::Nothing);
+        return Ok(Unchecked::Nothing);
     }
     let payload = &bytes[header_len..total_length];
     match header.protocol {
-        PROTOCOL_ICMP => icmp(payload).map(|()| Rest::Nothing),
-        protocol => transport(protocol, Addresses::of(header), payload),
+        PROTOCOL_ICMP => icmp(payload).map(|()| Unchecked::Nothing),
+        protocol => transport(protocol, ChecksumAddresses::of(header), payload),
     }
 }
 
-fn transport(protocol: u8, addresses: Addresses, payload: &[u8]) -> Result<Rest<'_>, Wrong> {
+fn transport(
+    protocol: u8,
+    addresses: ChecksumAddresses,
+    payload: &[u8],
+) -> Result<Unchecked<'_>, Wrong> {
     match protocol {
-        PROTOCOL_IPIP => return Ok(Rest::Ipv4(payload)),
-        PROTOCOL_IPV6 => return Ok(Rest::Ipv6(payload)),
+        PROTOCOL_IPIP => return Ok(Unchecked::Ipv4(payload)),
+        PROTOCOL_IPV6 => return Ok(Unchecked::Ipv6(payload)),
         PROTOCOL_GRE => return gre(payload),
         PROTOCOL_UDP => {
             let header = udp::parse(payload).map_err(in_layer("udp"))?;
@@ -116,16 +120,16 @@ fn transport(protocol: u8, addresses: Addresses, payload: &[u8]) -> Result<Rest<
         }
         _ => {}
     }
-    Ok(Rest::Nothing)
+    Ok(Unchecked::Nothing)
 }
 
-fn gre(payload: &[u8]) -> Result<Rest<'_>, Wrong> {
+fn gre(payload: &[u8]) -> Result<Unchecked<'_>, Wrong> {
     let tunnel = gre::parse(payload).map_err(in_layer("gre"))?;
     let inner = &payload[tunnel.len..];
     Ok(match tunnel.protocol {
-        gre::PROTOCOL_IPV4 => Rest::Ipv4(inner),
-        gre::PROTOCOL_IPV6 => Rest::Ipv6(inner),
-        _ => Rest::Nothing,
+        gre::PROTOCOL_IPV4 => Unchecked::Ipv4(inner),
+        gre::PROTOCOL_IPV6 => Unchecked::Ipv6(inner),
+        _ => Unchecked::Nothing,
     })
 }
 
@@ -142,7 +146,7 @@ fn quoted(bytes: &[u8]) -> Result<(), Wrong> {
     let (header, header_len, total_length) =
         ipv4::parse_quoted(bytes).map_err(in_layer("quoted ipv4"))?;
     require(ipv4::header_checksum_ok(bytes), "quoted ipv4")?;
-    let addresses = Addresses::of(header);
+    let addresses = ChecksumAddresses::of(header);
     match bytes.get(header_len..total_length) {
         Some(payload) if !header.is_fragment() => match header.protocol {
             PROTOCOL_UDP => require(addresses.udp_ok(payload), "quoted udp"),
@@ -156,27 +160,35 @@ fn quoted(bytes: &[u8]) -> Result<(), Wrong> {
 
 /// Source and destination, host order, as the checksums of TCP and UDP cover them.
 #[derive(Clone, Copy)]
-enum Addresses {
+enum ChecksumAddresses {
     V4(u32, u32),
     V6(u128, u128),
 }
 
-impl Addresses {
-    fn of(header: &Ipv4) -> Addresses {
-        Addresses::V4(header.source.get(), header.destination.get())
+impl ChecksumAddresses {
+    fn of(header: &Ipv4) -> ChecksumAddresses {
+        ChecksumAddresses::V4(header.source.get(), header.destination.get())
     }
 
     fn udp_ok(self, datagram: &[u8]) -> bool {
         match self {
-            Addresses::V4(source, destination) => udp::checksum_ok(source, destination, datagram),
-            Addresses::V6(source, destination) => udp::checksum6_ok(source, destination, datagram),
+            ChecksumAddresses::V4(source, destination) => {
+                udp::checksum_ok(source, destination, datagram)
+            }
+            ChecksumAddresses::V6(source, destination) => {
+                udp::checksum6_ok(source, destination, datagram)
+            }
         }
     }
 
     fn tcp_ok(self, segment: &[u8]) -> bool {
         match self {
-            Addresses::V4(source, destination) => tcp::checksum_ok(source, destination, segment),
-            Addresses::V6(source, destination) => tcp::checksum6_ok(source, destination, segment),
+            ChecksumAddresses::V4(source, destination) => {
+                tcp::checksum_ok(source, destination, segment)
+            }
+            ChecksumAddresses::V6(source, destination) => {
+                tcp::checksum6_ok(source, destination, segment)
+            }
         }
     }
 }

@@ -196,7 +196,7 @@ mod tests {
                     [2001:db8::1]:4 > [2001:db8:1::2]:5 hlim 64 udp 2000";
         assert_eq!(describe_packet(&error), line);
         let named = |kind, code| {
-            let error = packet().icmp6_error(kind, code, [0, 0, 0, 6], &[]);
+            let error = packet().icmp6_error(kind, code, [0, 0, 0, 6], []);
             describe_packet(&error).split(" icmp6 ").nth(1).map(str::to_owned).unwrap()
         };
         let quote = "| [ipv6 truncated, 0 bytes]";

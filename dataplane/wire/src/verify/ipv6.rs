@@ -1,6 +1,6 @@
 //! The checks of IPv6 and ICMPv6.
 
-use super::{Addresses, Rest, Wrong, WrongCause, in_layer, require, transport};
+use super::{ChecksumAddresses, Unchecked, Wrong, WrongCause, in_layer, require, transport};
 use crate::icmp6::{self, Icmp6};
 use crate::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::ipv6::{self, ExtensionFault, Ipv6, PROTOCOL_ICMPV6, UpperLayer};
@@ -10,15 +10,15 @@ fn of_extension(layer: &'static str) -> impl FnOnce(ExtensionFault) -> Wrong {
     move |why| Wrong { layer, why: WrongCause::Extension(why) }
 }
 
-pub(super) fn ipv6_packet(bytes: &[u8]) -> Result<Rest<'_>, Wrong> {
+pub(super) fn ipv6_packet(bytes: &[u8]) -> Result<Unchecked<'_>, Wrong> {
     let (header, total_length) = ipv6::parse(bytes).map_err(in_layer("ipv6"))?;
     let upper = ipv6::walk(bytes, total_length).map_err(of_extension("ipv6"))?;
     if !is_checkable(&upper) {
-        return Ok(Rest::Nothing);
+        return Ok(Unchecked::Nothing);
     }
     let payload = &bytes[upper.offset..total_length];
     match upper.protocol {
-        PROTOCOL_ICMPV6 => icmp6(header, &upper, payload).map(|()| Rest::Nothing),
+        PROTOCOL_ICMPV6 => icmp6(header, &upper, payload).map(|()| Unchecked::Nothing),
         protocol => transport(protocol, addresses(header), payload),
     }
 }
@@ -29,8 +29,8 @@ fn is_checkable(upper: &UpperLayer) -> bool {
     upper.fragment.is_none_or(|fragment| fragment.is_atomic()) && upper.segments_left_at.is_none()
 }
 
-fn addresses(header: &Ipv6) -> Addresses {
-    Addresses::V6(header.source.get(), header.destination.get())
+fn addresses(header: &Ipv6) -> ChecksumAddresses {
+    ChecksumAddresses::V6(header.source.get(), header.destination.get())
 }
 
 fn icmp6_ok(header: &Ipv6, message: &[u8]) -> bool {
