@@ -124,8 +124,8 @@ fn compare_upper(upper: &UpperLayer, payload_len: usize, theirs: Theirs<'_>) {
     assert_eq!(upper.segments_left_at, segments_left_at);
 }
 
-/// Returns the offset in bytes and the M flag of a fragment header: 13 bits in units of 8 bytes, two
-/// reserved bits, one bit.
+/// Returns the offset in bytes and the M flag of a fragment header: 13 bits in units of 8 bytes,
+/// two reserved bits, one bit.
 fn offset_and_more(header: &[u8]) -> (usize, bool) {
     let units = usize::from(header[2]) * 32 + usize::from(header[3]) / 8;
     (units * 8, header[3] % 2 == 1)
@@ -155,7 +155,7 @@ fn check_refusal(fault: ExtensionFault, payload: &[u8], theirs: Theirs<'_>) {
             let (offset, more_fragments) = offset_and_more(header.slice());
             let at = header.slice().as_ptr() as usize - payload.as_ptr() as usize;
             let len = payload.len() - at - 8;
-            more_fragments && len % 8 != 0 || at + offset + len > 65_535
+            more_fragments && !len.is_multiple_of(8) || at + offset + len > 65_535
         }),
         ExtensionFault::Jumbo => payload.is_empty() || options.contains(&0xc2),
         ExtensionFault::OptionLength => !options.is_empty(),
