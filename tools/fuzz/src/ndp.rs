@@ -9,8 +9,8 @@ use weir_wire::ndp::{self, NdpFault, NdpMessage, NdpPacket};
 #[test]
 fn parse() {
     check!().for_each(|bytes: &[u8]| {
-        let source = if bytes.len() % 3 == 0 { 0 } else { 0xfe80 << 112 | 1 };
-        let destination = if bytes.len() % 2 == 0 { 2 } else { ipv6::solicited_node(2) };
+        let source = [0, 0xfe80 << 112 | 1, 0xff02 << 112 | 1, 2][bytes.len() % 4];
+        let destination = if bytes.len().is_multiple_of(3) { 2 } else { ipv6::solicited_node(2) };
         message(source, destination, bytes);
         // Random bytes have no right checksum, and their options seldom lengths that fit.
         let mut valid = bytes.to_vec();
@@ -42,6 +42,7 @@ fn message(source: u128, destination: u128, bytes: &[u8]) {
     assert!(icmp6::checksum_ok(source, destination, bytes));
     match message {
         NdpMessage::Solicitation(question) => {
+            assert!(!ipv6::is_multicast(question.source));
             assert!(bytes.len() >= 24 && (bytes.len() - 24).is_multiple_of(8));
             assert_eq!(question.target.to_be_bytes(), bytes[8..24]);
             assert!(!ipv6::is_multicast(question.target));

@@ -121,8 +121,8 @@ fn icmp6() {
 fn ndp() {
     check!().with_type::<(u128, u128, [u8; 6], bool)>().cloned().for_each(
         |(source, target, mac, is_router)| {
-            // A source is never `::`, and a target is never multicast.
-            let (source, target, mac) = (source | 2, target >> 1, Mac(mac));
+            // A source is not `::`, and neither it nor a target is multicast.
+            let (source, target, mac) = (source >> 1 | 2, target >> 1, Mac(mac));
             let group = ipv6::solicited_node(target);
             let read = |packet: &NdpPacket| {
                 let (ip, total_length) = ipv6::parse(packet.as_bytes()).unwrap();
@@ -151,16 +151,10 @@ fn ndp() {
             };
             let packet = NdpPacket::unsolicited(target, mac, is_router);
             assert_eq!(read(&packet), Ok(NdpMessage::Advertisement(advertisement)));
-            // An answer goes to a station: no group sends solicitations.
-            if !ipv6::is_multicast(source) {
-                let answer = NeighborAdvertisement {
-                    destination: source,
-                    is_solicited: true,
-                    ..advertisement
-                };
-                let packet = NdpPacket::answer(&question, mac, is_router);
-                assert_eq!(read(&packet), Ok(NdpMessage::Advertisement(answer)));
-            }
+            let answer =
+                NeighborAdvertisement { destination: source, is_solicited: true, ..advertisement };
+            let packet = NdpPacket::answer(&question, mac, is_router);
+            assert_eq!(read(&packet), Ok(NdpMessage::Advertisement(answer)));
         },
     );
 }
