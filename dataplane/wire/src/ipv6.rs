@@ -10,12 +10,11 @@
 //! A caller reads the header with [`parse`], cuts the packet to the total length that it returns,
 //! and finds the upper layer with [`walk`].
 
-use crate::{Malformed, U16, U32, U128};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use crate::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use crate::tcp::Tcp;
 use crate::udp::Udp;
+use crate::{Malformed, U16, U32, U128};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 mod address;
 mod extension;
@@ -25,9 +24,9 @@ pub use address::{
     is_unicast, is_unique_local, is_unspecified, is_v4_mapped, solicited_node,
 };
 pub use extension::{
-    EXTENSIONS_MAX, EXTENSIONS_MAX_BYTES, ExtensionFault, FragmentHeader, UpperLayer,
+    EXTENSIONS_MAX, EXTENSIONS_MAX_BYTES, ExtensionFault, FRAGMENT_HEADER_LEN, FragmentHeader,
+    UpperLayer, walk,
 };
-pub use extension::{FRAGMENT_HEADER_LEN, walk};
 
 /// Hop-by-hop options (RFC 8200 section 4.3).
 pub const PROTOCOL_HOP_BY_HOP: u8 = 0;
@@ -35,7 +34,7 @@ pub const PROTOCOL_HOP_BY_HOP: u8 = 0;
 pub const PROTOCOL_IPV6: u8 = 41;
 /// Routing header (RFC 8200 section 4.4).
 pub const PROTOCOL_ROUTING: u8 = 43;
-/// FragmentHeader header (RFC 8200 section 4.5).
+/// Fragment header (RFC 8200 section 4.5).
 pub const PROTOCOL_FRAGMENT: u8 = 44;
 /// Encapsulating security payload (RFC 4303): everything behind it is encrypted.
 pub const PROTOCOL_ESP: u8 = 50;

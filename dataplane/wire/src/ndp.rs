@@ -118,7 +118,8 @@ pub const fn kind(icmp6_kind: u8) -> Option<NdpKind> {
 /// A valid neighbor solicitation (RFC 4861 section 4.3). Addresses in host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborSolicitation {
-    /// The sender; `::` while it looks for duplicates of its address (RFC 4862 section 5.4).
+    /// The sender, not multicast; `::` while it looks for duplicates of its address (RFC 4862
+    /// section 5.4).
     pub source: u128,
     /// The target's solicited-node multicast address, or the target itself.
     pub destination: u128,
@@ -162,7 +163,7 @@ pub enum NdpMessage {
 }
 
 /// Reason for which a message of neighbor discovery is discarded. Each is one condition of RFC 4861
-/// sections 7.1.1 and 7.1.2, or a limit.
+/// sections 7.1.1 and 7.1.2 or of the sections that it names, or a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NdpFault {
     /// An ICMPv6 type of another purpose.
@@ -174,6 +175,8 @@ pub enum NdpFault {
     Code,
     /// Fewer than 24 bytes.
     Truncated,
+    /// A source that is multicast (RFC 4291 section 2.7): an answer would go to its group.
+    SourceMulticast,
     /// A target that is multicast.
     TargetMulticast,
     /// An option of length 0, one that ends behind the message, or a link-layer address of another
@@ -197,6 +200,7 @@ impl fmt::Display for NdpFault {
             Self::Checksum => "wrong checksum",
             Self::Code => "code is not 0",
             Self::Truncated => "truncated",
+            Self::SourceMulticast => "multicast source",
             Self::TargetMulticast => "multicast target",
             Self::OptionLength => "impossible option length",
             Self::TooManyOptions => "too many options",
@@ -232,6 +236,9 @@ pub fn parse(ip: &Ipv6, message: &[u8]) -> Result<NdpMessage, NdpFault> {
     let (neighbor, options) =
         NeighborMessage::ref_from_prefix(message).map_err(|_| NdpFault::Truncated)?;
     let target = neighbor.target.get();
+    if ipv6::is_multicast(source) {
+        return Err(NdpFault::SourceMulticast);
+    }
     if ipv6::is_multicast(target) {
         return Err(NdpFault::TargetMulticast);
     }

@@ -83,7 +83,7 @@ pub fn checksum(source: u32, destination: u32, segment: &[u8]) -> u16 {
     computed(pseudo(source, destination, segment), segment)
 }
 
-/// Like [`checksum`], over IPv6 (RFC 8200 section 8.1): addresses in host order.
+/// Like [`checksum()`], over IPv6 (RFC 8200 section 8.1): addresses in host order.
 pub fn checksum6(source: u128, destination: u128, segment: &[u8]) -> u16 {
     computed(pseudo6(source, destination, segment), segment)
 }

@@ -95,7 +95,7 @@ pub fn checksum(source: u32, destination: u32, datagram: &[u8]) -> u16 {
     computed(pseudo(source, destination, datagram), datagram)
 }
 
-/// Like [`checksum`], over IPv6 (RFC 8200 section 8.1): addresses in host order.
+/// Like [`checksum()`], over IPv6 (RFC 8200 section 8.1): addresses in host order.
 pub fn checksum6(source: u128, destination: u128, datagram: &[u8]) -> u16 {
     computed(pseudo6(source, destination, datagram), datagram)
 }
@@ -185,6 +185,10 @@ mod tests {
             ((sum & 0xffff) as u16 + (sum >> 16) as u16).to_be_bytes()
         });
         assert_eq!(checksum6(1, 2, &datagram), 0xffff);
+        datagram[6..8].copy_from_slice(&[0xff; 2]);
+        assert!(checksum6_ok(1, 2, &datagram));
+        datagram[6..8].copy_from_slice(&[0; 2]);
+        assert!(!checksum6_ok(1, 2, &datagram), "0 is absent, although the sum is right");
     }
 
     #[test]

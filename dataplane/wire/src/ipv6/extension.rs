@@ -259,7 +259,8 @@ impl ExtensionWalk<'_> {
             identification: u32::from_be_bytes([a, b, c, d]),
         };
         let payload_len = self.total_length.saturating_sub(at + FRAGMENT_HEADER_LEN);
-        let assembled_len = at - Ipv6::LEN + usize::from(fragment.offset) + payload_len;
+        let assembled_len =
+            payload_len.saturating_add(at - Ipv6::LEN + usize::from(fragment.offset));
         let is_cut_wrong = fragment.more_fragments && !payload_len.is_multiple_of(8);
         if is_cut_wrong || assembled_len > PAYLOAD_MAX {
             return Err(ExtensionFault::FragmentLength);

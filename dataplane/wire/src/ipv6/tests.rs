@@ -177,6 +177,10 @@ fn atomic_fragment_is_a_whole_packet() {
     let reserved_bits = fragment(PROTOCOL_UDP, 0b110, false);
     let upper = chain(PROTOCOL_FRAGMENT, &[reserved_bits]).unwrap();
     assert!(upper.fragment.unwrap().is_atomic(), "two reserved bits are ignored");
+    let mut reserved_byte = fragment(PROTOCOL_UDP, 0, false);
+    reserved_byte[1] = 0xff;
+    let upper = chain(PROTOCOL_FRAGMENT, &[reserved_byte]).unwrap();
+    assert_eq!(upper.offset, 48, "a reserved byte, which is no length");
 }
 
 #[test]

@@ -153,6 +153,14 @@ fn message_shorter_than_24_bytes_is_truncated() {
 }
 
 #[test]
+fn multicast_source_is_refused() {
+    for packet in [solicitation(), advertisement()] {
+        let result = edited(packet, |bytes| bytes[8] = 0xff);
+        assert_eq!(result, Err(NdpFault::SourceMulticast));
+    }
+}
+
+#[test]
 fn multicast_target_is_refused() {
     for packet in [solicitation(), advertisement()] {
         let result = edited(packet, |bytes| bytes[48] = 0xff);

@@ -67,6 +67,15 @@ pub(crate) enum Upper {
 }
 
 impl Upper {
+    /// True if the content is not that of its protocol, or may be; or quotes such a packet.
+    pub(crate) fn is_random(&self) -> bool {
+        match self {
+            Upper::Other { .. } => true,
+            Upper::Error { quoted, .. } => quoted.0.is_random(),
+            _ => false,
+        }
+    }
+
     fn packet(&self, header: Ipv6Builder) -> Vec<u8> {
         match self {
             Upper::Udp { ports, payload } => header.udp(ports.0, ports.1, payload),
