@@ -21,6 +21,7 @@ fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard
         endpoint: shard.endpoint,
         subscribers: shard.subscribers.clone(),
         public: shard.public.clone(),
+        public6: shard.public6.clone(),
         subscribers_max: shard.subscribers_max,
         worker: 0,
     };
@@ -116,6 +117,7 @@ public = ["198.51.100.0/28"]
             endpoint: None,
             subscribers: vec![net("10.200.0.0/16")],
             public: public.iter().copied().map(net).collect(),
+            public6: Vec::new(),
             subscribers_max: 10,
             worker: 0,
         };
