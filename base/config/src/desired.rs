@@ -12,6 +12,7 @@
 //! are in order of their numbers, prefixes in order of their addresses, so that equal states are
 //! equal values. It does not state which worker serves a shard.
 
+pub(crate) mod delegation_difference;
 pub(crate) mod difference;
 mod fingerprint;
 pub(crate) mod json;

@@ -247,10 +247,12 @@ fn cluster(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Option<Desire
     if bytes > max {
         let message = format!("the cluster takes {bytes} bytes in etcd, at most {max} fit");
         let in_policy = serde_json::to_string(&desired.policy.rules).map_or(0, |json| json.len());
-        match in_policy > bytes / 2 {
-            true => findings.error("rule", message, "write a [[set]] in place of many rules"),
-            false => findings.error("shard", message, "use fewer, larger prefixes or shards"),
-        }
+        let (key, fix) = match (in_policy > bytes / 2, desired.delegation_bytes() > bytes / 2) {
+            (true, _) => ("rule", "write a [[set]] in place of many rules"),
+            (_, true) => ("delegation", "delegate one prefix to a home, or write \"claim\""),
+            _ => ("shard", "use fewer, larger prefixes or shards"),
+        };
+        findings.error(key, message, fix);
     }
     Some(desired)
 }

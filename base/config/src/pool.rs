@@ -8,7 +8,9 @@
 //!   shard 1  10.100.0.1  203.0.113.0/28       shard 5  10.100.0.5  198.51.100.0/28
 //!   shard 2  10.100.0.2  203.0.113.16/28      shard 6  10.100.0.6  198.51.100.16/28
 //!   shard 3  ...                              (10.100.0.7 and on: for growth)
-//!   shard 1  2001:db8:1000::/48, shard 2  2001:db8:1001::/48, ...  (2001:db8:1006:: and on: for growth)
+//!
+//!   shard 1  2001:db8:1000::/48               shard 6  2001:db8:1005::/48
+//!   shard 2  2001:db8:1001::/48  ...          (2001:db8:1006::/48 and on: for growth)
 //! ```
 //!
 //! Invariant: shard n consists of the n-th piece of each list. So a list may grow at its end, by a

@@ -96,7 +96,7 @@ pub(crate) struct Stored {
 
 impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
-        let format = match (desired.has_ipv6() || !desired.ipv6.is_default(), &desired.policy) {
+        let format = match (desired.has_ipv6(), &desired.policy) {
             (true, _) => DESIRED_FORMAT,
             (false, policy) if policy.has_pools_or_redirects() => FORMAT_POOLS,
             _ => FORMAT_PLAIN,
@@ -165,6 +165,11 @@ impl Desired {
     /// Returns the JSON that [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("no map in it has keys that are not strings")
+    }
+
+    /// Number of bytes that the delegations take of the JSON.
+    pub(crate) fn delegation_bytes(&self) -> usize {
+        short_delegations(&self.ipv6).map_or(0, |list| list.to_string().len())
     }
 
     /// Reads and checks a value that this or another version wrote with [`to_json`](Self::to_json).
