@@ -72,8 +72,8 @@ impl OuterSocket {
 
     /// Waits for a packet. None if its outer header is malformed.
     ///
-    /// An IPv4 socket delivers the outer header; an IPv6 socket delivers what follows it, whole (the
-    /// kernel reassembles fragments), and its traffic class beside it.
+    /// An IPv4 socket delivers the outer header; an IPv6 socket delivers what follows it, whole
+    /// (the kernel reassembles fragments), and its traffic class beside it.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         let mut control = cmsg_space!(libc::c_int);
         let mut parts = [IoSliceMut::new(buffer)];

@@ -28,8 +28,8 @@ impl PathMtu {
         self.lowered.map_or(self.configured, |(mtu, _)| mtu)
     }
 
-    /// Takes the MTU that an ICMP error or the kernel states, in bytes. Returns true if that changes
-    /// the value: an error never raises it.
+    /// Takes the MTU that an ICMP error or the kernel states, in bytes. Returns true if that
+    /// lowers the value: an error never raises it.
     pub(crate) fn lower(&mut self, stated: u32, now: Instant) -> bool {
         let stated = u16::try_from(stated).unwrap_or(u16::MAX).max(self.floor);
         let before = self.get();

@@ -1,9 +1,9 @@
 //! The two directions of the tunnel, on bytes: no device, no socket.
 //!
-//! The outer header is IPv4 (RFC 2784) or IPv6 (RFC 7676), by the family of the endpoints; the inner
-//! packet is of either family, whichever the outer is. GRE carries no checksum: behind an outer
-//! IPv6 header, which has none either, the inner packet's own checksums cover its addresses
-//! (RFC 7676 section 4.1).
+//! The outer header is IPv4 (RFC 2784) or IPv6 (RFC 7676), by the family of the endpoints; the
+//! inner packet is of either family, whichever the outer is. GRE carries no checksum: behind an
+//! outer IPv6 header, which has none either, the inner packet's own checksums cover its addresses
+//! (RFC 7676).
 //!
 //! For outbound packets the caller leaves [`headroom`](Tunnel::headroom) bytes before the inner
 //! packet, so no byte is copied.
@@ -113,8 +113,8 @@ impl Tunnel {
     /// inner packet is the rest.
     ///
     /// DSCP and ECN are the inner ones (RFC 2983 uniform model, RFC 6040 section 4.1 normal mode).
-    /// An outer IPv4 header has "don't fragment" if the inner IPv4 header has it, and for each inner
-    /// IPv6 packet above 1280 bytes: a path MTU below the tunnel's must reach the sender. An
+    /// An outer IPv4 header has "don't fragment" if the inner IPv4 header has it, and for each
+    /// inner IPv6 packet above 1280 bytes: a path MTU below the tunnel's must reach the sender. An
     /// outer IPv6 header gets a flow label of its inner flow (RFC 6438). `identification` matters
     /// only to outer IPv4 packets that may be fragmented (RFC 6864).
     ///
@@ -154,8 +154,8 @@ impl Tunnel {
     }
 
     /// Returns the inner packet of `gre`, which is a GRE header and all behind it.
-    /// `outer_traffic_class` is the traffic class (IPv6) or type of service (IPv4) of the outer header, whose congestion mark
-    /// is merged into the inner packet (RFC 6040 section 4.2).
+    /// `outer_traffic_class` is the traffic class (IPv6) or type of service (IPv4) of the outer
+    /// header, whose congestion mark is merged into the inner packet (RFC 6040 section 4.2).
     ///
     /// # Errors
     /// All of [`Refused`].

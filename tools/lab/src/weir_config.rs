@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::one_node::Access;
+use crate::one_node::ipv6::HOMES;
 
 /// Port of `/metrics` on the loopback of weir's namespace.
 pub const METRICS_PORT: u16 = 9477;
@@ -23,7 +24,7 @@ pub struct WeirIpv6 {
 
 impl Default for WeirIpv6 {
     fn default() -> Self {
-        Self { public: "2001:db8:1000::/48", settings: Vec::new() }
+        Self { public: HOMES, settings: Vec::new() }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Two gateways back to back, each in a network namespace with a kernel's TCP/IP stack, and a router
-//! between them. Needs root.
+//! Two gateways back to back, each in a network namespace with a kernel's TCP/IP stack, and a
+//! router between them. Needs root.
 //!
 //! ```text
 //!   left: tun0 -- gateway -- wan0 ---- router ---- wan0 -- gateway -- tun0 :right

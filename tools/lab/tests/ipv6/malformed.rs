@@ -1,5 +1,5 @@
-//! Malformed and hostile IPv6 packets of a home in its tunnel: each is dropped under its reason, and
-//! weir goes on.
+//! Malformed and hostile IPv6 packets of a home in its tunnel: each is dropped under its reason,
+//! and weir goes on.
 
 use std::net::Ipv6Addr;
 
@@ -45,7 +45,7 @@ fn malformed_ipv6_packets_of_a_home_are_dropped_each_under_its_reason() {
 }
 
 fn cases() -> Vec<Case> {
-    // The third home is not used otherwise: nobody else's packets count.
+    // The third home, which sends nothing else.
     let home = address_in_home(3, 2);
     let from = |source: Ipv6Addr| build::ipv6(source, SERVER6);
     let whole = from(home).udp(1, 2, b"query");
