@@ -27,7 +27,7 @@
 //! Every status but 200 carries a [`Problem`], except that bytes that are not HTTP get a 400
 //! without a body.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
@@ -476,7 +476,7 @@ pub struct RouteStatus {
     /// access or internet.
     pub side: String,
     pub prefix: String,
-    pub next_hop: Ipv4Addr,
+    pub next_hop: IpAddr,
     pub metric: u32,
     /// Whether the guard has confirmed that the kernel took the route.
     pub is_set: bool,

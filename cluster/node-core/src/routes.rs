@@ -91,14 +91,23 @@ pub(crate) fn lists(
 ) -> Result<Vec<Vec<Route>>, WantedError> {
     let workers = addresses.iter().zip(sides).map(|(&[access, internet], sides)| {
         let SidesUp { is_access_up, is_internet_up, .. } = *sides;
-        wanted::RouteWorker { access, internet, is_access_up, is_internet_up }
+        wanted::RouteWorker {
+            access,
+            internet,
+            access6: None,
+            internet6: None,
+            is_access_up,
+            is_internet_up,
+        }
     });
     let workers: Vec<wanted::RouteWorker> = workers.collect();
     let shards: Vec<wanted::ServedShard<'_>> = wanted
         .iter()
         .map(|(worker, route)| wanted::ServedShard {
             endpoints: std::slice::from_ref(&route.shard.access),
+            endpoints6: &[],
             prefixes: &route.shard.setup.nat.public,
+            prefixes6: &[],
             worker: *worker as WorkerIndex,
             metric: Some(route.metric.0),
             is_last_copy: route.is_last_copy,
