@@ -15,6 +15,7 @@ pub fn desired_input(desired: &Desired) -> RolesInput {
 
 fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard> {
     let access = shard.endpoint.or(shard.steer)?;
+    let access6 = shard.steer6;
     let awaits_replicas = desired.is_committed(shard);
     let shard = ShardSettings {
         id: shard.id,
@@ -27,7 +28,7 @@ fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard
     };
     let nat = nat_shard(&shard, desired.nat.enabled);
     let setup = ShardSetup { engine: engine_shard(&shard), nat, awaits_replicas };
-    Some(DesiredShard { id: ShardId(shard.id), access, setup })
+    Some(DesiredShard { id: ShardId(shard.id), access, access6, setup })
 }
 
 /// Returns a shard as the data path knows it.

@@ -48,6 +48,7 @@ fn desired(id: u32) -> DesiredShard {
     DesiredShard {
         id: ShardId(id),
         access,
+        access6: None,
         setup: ShardSetup { engine, nat, awaits_replicas: false },
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
             subscribers_max: 100,
         };
         let setup = weir_replication::command::ShardSetup { engine, nat, awaits_replicas: false };
-        DesiredShard { id: ShardId(id), access, setup }
+        DesiredShard { id: ShardId(id), access, access6: None, setup }
     };
     (1..=shards).map(shard).collect()
 }
