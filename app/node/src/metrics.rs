@@ -256,12 +256,15 @@ fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
     family.counter("weir_tx_dropped", "Frames the device did not take in time.", dropped)?;
     let gateways =
         per_port(workers, |worker, side| f64::from(u8::from(worker.stats.engine.gateway_up(side))));
-    family.gauge("weir_gateway_up", "1 while a gateway of the side answers ARP.", gateways)?;
+    family.gauge("weir_gateway_up", "1 while a gateway of the side answers in each family that the side has.", gateways)?;
     let claims = per_port(workers, |worker, side| worker.stats.engine.refused_claims(side).0);
     let help = "ARP messages that claimed a neighbour's address for a MAC that it does not have.";
     family.counter("weir_arp_claims_refused", help, claims)?;
     let moves = per_port(workers, |worker, side| worker.stats.engine.gateway_moves(side).0);
     family.counter("weir_gateway_moves", "Gateways found at another MAC than before.", moves)?;
+    let conflicts = per_port(workers, |worker, side| worker.stats.engine.address_conflicts(side).0);
+    let help = "Messages of other stations that have an IPv6 address of the worker.";
+    family.counter("weir_address_conflicts", help, conflicts)?;
     let wrong = per_port(workers, |worker, side| worker.stats.engine.wrong_checksums(side));
     let help = "TCP SYNs with a wrong checksum, of those that were looked at, one in 64.";
     family.counter("weir_syn_checksums_wrong", help, wrong)

@@ -38,8 +38,8 @@ pub(crate) struct ListedExports {
     pub(crate) exported: BTreeMap<String, Result<BTreeSet<IpNet>, String>>,
 }
 
-/// Asks BIRD about the watched protocols, within [`LOOK_DEADLINE`]. `listed`: lists that need not be
-/// read again if nothing has changed since.
+/// Asks BIRD about the watched protocols, within [`LOOK_DEADLINE`]. `listed`: lists that need not
+/// be read again if nothing has changed since.
 pub(crate) fn ask(watched: &WatchedBird, listed: Option<&ListedExports>) -> LookAnswer {
     match read_report(watched, listed) {
         Ok(report) => LookAnswer::Report(report),

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use weir_lab::bird::{packaged, with_settings};
 use weir_lab::steering::{Network, Node, Steering, Switch, SwitchKind, Watch};
-use weir_lab::wait_for;
+use weir_lab::{Namespace, wait_for};
 use weir_routes::bird::exported;
 use weir_routes::dump;
 
@@ -40,14 +40,14 @@ fn open() -> Result<Steering> {
     let lab = Steering::open(SwitchKind::Bird, PROGRAM, WATCH)?;
     for (switch, network) in [(&lab.access, Network::Access), (&lab.internet, Network::Internet)] {
         let own = address(network, 254);
-        switch.namespace.ip(&format!("addr add {own}/64 dev br0 nodad"))?;
+        add_address(&switch.namespace, "br0", own)?;
         let bird = switch.bird.as_ref().context("a switch without BIRD")?;
         bird.configure(&(bird.config()? + &switch_config(network)))?;
     }
     for (node, number) in lab.nodes.iter().zip(1..) {
         let [access, internet] = [Network::Access, Network::Internet].map(|it| address(it, number));
-        node.namespace.ip(&format!("addr add {access}/64 dev acc0 nodad"))?;
-        node.namespace.ip(&format!("addr add {internet}/64 dev net0 nodad"))?;
+        add_address(&node.namespace, "acc0", access)?;
+        add_address(&node.namespace, "net0", internet)?;
         let settings = [
             ("ACCESS_ADDRESS6", access.to_string()),
             ("ACCESS_SWITCH6", address(Network::Access, 254).to_string()),
@@ -59,6 +59,13 @@ fn open() -> Result<Steering> {
         node.bird.configure(&(node.bird.config()? + &config6))?;
     }
     Ok(lab)
+}
+
+/// Gives an interface an address. IPv6 is switched off by default in the laboratory, also for the
+/// guard's device, which the guard itself has to see to.
+fn add_address(namespace: &Namespace, interface: &str, address: Ipv6Addr) -> Result<()> {
+    namespace.sysctl(&format!("ipv6/conf/{interface}/disable_ipv6"), 0)?;
+    namespace.ip(&format!("addr add {address}/64 dev {interface} nodad"))
 }
 
 fn switch_config(network: Network) -> String {

@@ -88,9 +88,9 @@ fn a_source_outside_the_prefixes_of_the_shard_is_refused() {
         OneNode::test(&world, |net| {
             let _echo = Echo::udp(&net.internet, ECHO)?;
             let foreign = "2001:db8:4000::1".parse()?;
-            let before = drops(net, &[NOT_SUBSCRIBER])?;
+            let before = drops(net, &NOT_SUBSCRIBER)?;
             ensure!(!sends_from(net, 1, foreign)?, "a home uses {foreign}");
-            ensure!(drops(net, &[NOT_SUBSCRIBER])? > before, "not counted");
+            ensure!(drops(net, &NOT_SUBSCRIBER)? > before, "not counted");
             still_works(net)
         });
     }
