@@ -153,7 +153,7 @@ impl Nat {
             session_index: self.session_index.bytes(),
             ports: self.ports.bytes(),
             subscribers: self.subscribers.bytes(),
-            addresses: self.owners.bytes(),
+            addresses: self.owners.bytes() + self.claims.bytes(),
         }
     }
 }
