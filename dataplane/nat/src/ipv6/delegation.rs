@@ -89,9 +89,15 @@ impl Delegations {
 
     /// Returns the outer address of the home that has the /64 with these first bits.
     fn holder(&self, prefix64: u64) -> Option<u32> {
-        let behind = self.all.partition_point(|&(first, ..)| first <= prefix64);
+        self.holder_of_all(prefix64, prefix64)
+    }
+
+    /// Returns the outer address of the home that has all /64 from one to another by one delegated
+    /// prefix.
+    pub(crate) fn holder_of_all(&self, from: u64, to: u64) -> Option<u32> {
+        let behind = self.all.partition_point(|&(first, ..)| first <= from);
         let &(_, last, outer) = self.all[..behind].last()?;
-        (prefix64 <= last).then_some(outer)
+        (to <= last).then_some(outer)
     }
 
     pub fn len(&self) -> usize {
