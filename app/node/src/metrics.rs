@@ -19,7 +19,7 @@ use crate::generation_metrics::{generations, rules};
 use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
 use crate::start_progress::{StartProgress, awaited_names};
-use crate::worker_stats::{ShardStats, TableStats, WorkerStats};
+use crate::worker_stats::{Gauge, ShardStats, TableStats, WorkerStats};
 
 /// Returns all metrics at this moment.
 pub(crate) fn text(node: &Arc<Node>) -> String {
@@ -129,6 +129,7 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     family.gauge("weir_flows_max", "Flows the table can hold.", flows_max)?;
     let creates = per_worker(workers, |stats| stats.flow_creates.get());
     family.counter("weir_flow_creates", "Flows created.", creates)?;
+    families(family, workers)?;
     let expired = per_worker(workers, |stats| stats.flow_expired.get());
     family.counter("weir_flow_expired", "Flows removed because they were idle.", expired)?;
     let superseded = per_worker(workers, |stats| stats.flow_superseded.get());
@@ -159,6 +160,26 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     )?;
     uses(family, workers)?;
     memory(family, workers)
+}
+
+/// Writes the parts of `weir_flows` and `weir_flow_creates_total` by address family, in families of
+/// their own: a label there would be missing in `weir_flows_max`, which alerts divide by.
+fn families(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let series = |of: fn(&WorkerStats) -> &[Gauge; 2]| {
+        let mut series = Vec::new();
+        for (number, worker) in workers {
+            for (name, gauge) in ["4", "6"].into_iter().zip(of(&worker.stats)) {
+                let labels = Labels([("worker", number), ("family", name), NO_LABEL]);
+                series.push((labels, gauge.get()));
+            }
+        }
+        series
+    };
+    let flows = series(|stats| &stats.family_flows).into_iter();
+    let flows = flows.map(|(labels, value)| (labels, value as f64));
+    family.gauge("weir_family_flows", "Flows in the table by address family.", flows)?;
+    let creates = series(|stats| &stats.family_flow_creates);
+    family.counter("weir_family_flow_creates", "Flows created, by address family.", creates)
 }
 
 fn uses(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {

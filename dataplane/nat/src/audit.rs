@@ -31,6 +31,8 @@ struct MappingSums {
     addresses: HashMap<u32, u32>,
     /// IPv6 flows, and those with a claim by its slot.
     flows6: u32,
+    /// IPv6 flows by home.
+    homes_flows6: HashMap<u32, u32>,
     claims: HashMap<u32, u32>,
 }
 
@@ -74,6 +76,8 @@ pub(crate) fn audit(nat: &Nat) {
     for (&slot, &(records, flows, sessions)) in &sums.homes {
         let home = nat.subscribers.get(slot);
         assert_eq!((home.records, home.flows, home.sessions), (records, flows, sessions));
+        let flows6 = sums.homes_flows6.get(&slot).copied().unwrap_or(0);
+        assert_eq!(nat.subscribers.flows6(slot), flows6);
         for held in nat.subscribers.with_blocks(slot).1 {
             let block = held.block();
             assert!(sums.blocks.remove(&(slot, block)), "a held block has a port in use");
@@ -97,6 +101,7 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingS
         home.1 += 1;
         sums.live += 1;
         sums.flows6 += 1;
+        *sums.homes_flows6.entry(mapping.subscriber).or_default() += 1;
         if mapping.claim6() != NO_CLAIM {
             *sums.claims.entry(mapping.claim6()).or_default() += 1;
         }

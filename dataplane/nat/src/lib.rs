@@ -82,9 +82,13 @@ pub use admin::flow_trace::{
 };
 pub use admin::flush::Flush;
 pub use admin::gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
+pub use admin::home_selector::{HomeSelector, HomeView};
+pub use admin::session_filter::{
+    EndpointRange, EndpointRange6, FamilyRange, IpFamily, SessionFilter,
+};
 pub use admin::session_view::{
-    BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
-    SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
+    BlockView, ClaimView, HomeLimits, PageCursor, SESSION_STATES, SessionEnds, SessionEnds4,
+    SessionEnds6, SessionView, SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
 pub use config::{Filtering, NatConfig, NatShardConfig, Pooling, ShardRoom};
 pub use config_check::{

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_admin::HomeName;
 use weir_admin::api::Session;
 use weir_admin::client::Client;
 use weir_config::{ProtocolSetting, SettingChange, policy_difference};
@@ -182,11 +184,24 @@ fn question(session: &Session) -> Option<FlowQuestion> {
     };
     let has_ports = protocol != ProtocolSetting::Icmp;
     // A rule is about the destination that the home asks.
-    let remote = session.asked.unwrap_or(session.remote);
+    let remote = session.asked.map_or(session.remote, SocketAddr::V4);
+    let addresses = match (session.subscriber, session.inside.ip(), remote.ip()) {
+        (HomeName::Ipv4(subscriber), _, IpAddr::V4(remote)) => {
+            FlowAddresses::Ipv4 { subscriber, remote }
+        }
+        (home, IpAddr::V6(inside), IpAddr::V6(remote)) => {
+            let tunnel = match home {
+                HomeName::Ipv4(outer) => Some(outer),
+                HomeName::Ipv6(_) => None,
+            };
+            FlowAddresses::Ipv6 { inside, remote, tunnel }
+        }
+        _ => return None,
+    };
     Some(FlowQuestion {
         from: FlowOrigin::Home,
         protocol,
-        addresses: FlowAddresses::Ipv4 { subscriber: session.subscriber, remote: *remote.ip() },
+        addresses,
         inside_port: if has_ports { session.inside.port() } else { 0 },
         remote_port: if has_ports { remote.port() } else { 0 },
     })

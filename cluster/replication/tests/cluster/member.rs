@@ -271,10 +271,13 @@ impl Member {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
         let (nat, filter) = (self.worker.engine.nat().admin(), SessionFilter::default());
         while nat.sessions(&mut cursor, usize::MAX, &filter, &mut all) {}
-        let flow = |view: &SessionView| Flow {
-            outer: view.outer,
-            inside_port: view.inside.port,
-            public: (view.public.address, view.public.port),
+        let flow = |view: &SessionView| {
+            let ends = view.ipv4().expect("the flows are of IPv4");
+            Flow {
+                outer: view.home.ipv4().expect("homes have tunnels"),
+                inside_port: ends.inside.port,
+                public: (ends.public.address, ends.public.port),
+            }
         };
         all.iter().filter(|view| view.shard.0 == SHARD).map(flow).collect()
     }

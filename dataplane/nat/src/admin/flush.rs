@@ -4,7 +4,8 @@
 use weir_flow::RecordId;
 
 use crate::admin::facet::{Admin, AdminMut};
-use crate::endpoint::{Endpoint, Protocol, Tick};
+use crate::admin::home_selector::HomeSelector;
+use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::nat::Nat;
 use crate::replication::lane::{LANES, slab_of};
 
@@ -16,14 +17,22 @@ const ENDS_PER_PIECE: usize = 256;
 /// A flush in progress.
 #[derive(Debug)]
 pub struct Flush {
-    outer: u32,
+    name: HomeSelector,
     /// Where the next home is looked for: a shard, or a slot if keys tell homes apart.
     next_home: u32,
-    /// Slot of the subscriber in work, and how far it is done.
-    home: Option<(u32, FlushPosition)>,
+    /// The home in work.
+    home: Option<FlushedHome>,
     /// The mappings found last that are still to be ended.
     ids: Vec<RecordId>,
     ended: usize,
+}
+
+/// A home in work.
+#[derive(Clone, Copy, Debug)]
+struct FlushedHome {
+    slot: u32,
+    home: Home,
+    position: FlushPosition,
 }
 
 /// How far the home in work is done.
@@ -57,19 +66,19 @@ enum FlushPosition {
 }
 
 impl Flush {
-    /// Returns the number of mappings ended so far.
+    /// Returns the number of mappings and IPv6 flows ended so far.
     pub fn ended(&self) -> usize {
         self.ended
     }
 }
 
 impl Admin<'_> {
-    /// Prepares to end all mappings of the homes with this outer address, as far as they lie in
-    /// lanes owned here.
+    /// Prepares to end all mappings and IPv6 flows of the homes with this name, as far as they lie
+    /// in lanes owned here.
     #[inline]
-    pub fn begin_flush(self, outer: u32) -> Flush {
+    pub fn begin_flush(self, name: impl Into<HomeSelector>) -> Flush {
         let ids = Vec::with_capacity(LOOKS_PER_PIECE as usize);
-        Flush { outer, next_home: 0, home: None, ids, ended: 0 }
+        Flush { name: name.into(), next_home: 0, home: None, ids, ended: 0 }
     }
 }
 
@@ -81,30 +90,31 @@ impl AdminMut<'_> {
         match flush.home {
             _ if !flush.ids.is_empty() => {}
             None => self.nat.find_home(flush),
-            Some((home, home_position)) => {
+            Some(of) => {
                 // Between two pieces the home may have gone and its slot may have been given to
                 // another.
-                let is_still_it = self.nat.is_home(home, flush.outer);
-                let next = if is_still_it {
-                    self.nat.find_piece(home, home_position, flush)
+                let next = if self.nat.subscribers.is_of(of.slot, &of.home) {
+                    self.nat.find_piece(of.slot, of.position, flush)
                 } else {
                     None
                 };
-                if next.is_none() && flush.ids.is_empty() {
-                    flush.home = None;
-                } else {
-                    flush.home = Some((home, next.unwrap_or(FlushPosition::Done)));
-                }
+                flush.home = match next {
+                    None if flush.ids.is_empty() => None,
+                    next => {
+                        let position = next.unwrap_or(FlushPosition::Done);
+                        Some(FlushedHome { position, ..of })
+                    }
+                };
             }
         }
         self.nat.end_some(flush, now);
-        flush.home.is_some() || flush.next_home < self.nat.subscribers.home_positions()
+        flush.home.is_some() || flush.next_home < self.read().positions_of(flush.name)
     }
 
-    /// Ends all mappings of the homes with this outer address at once and returns their number; for
-    /// callers whose thread carries no packets.
-    pub fn flush_subscriber(&mut self, outer: u32, now: Tick) -> usize {
-        let mut flush = self.read().begin_flush(outer);
+    /// Ends all mappings and IPv6 flows of the homes with this name at once and returns their
+    /// number; for callers whose thread carries no packets.
+    pub fn flush_subscriber(&mut self, name: impl Into<HomeSelector>, now: Tick) -> usize {
+        let mut flush = self.read().begin_flush(name);
         while self.flush(&mut flush, now) {}
         flush.ended()
     }
@@ -112,26 +122,29 @@ impl AdminMut<'_> {
 
 impl Nat {
     fn find_home(&self, flush: &mut Flush) {
-        let positions = self.subscribers.home_positions();
+        let positions = self.admin().positions_of(flush.name);
         let end = positions.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
         while flush.home.is_none() && flush.next_home < end {
-            let home = self.subscribers.home_at(flush.next_home, flush.outer);
-            flush.home = home.map(|home| (home, FlushPosition::Start));
+            let slot = self.admin().home_selectord(flush.name, flush.next_home);
+            flush.home = slot.map(|slot| {
+                let home = self.subscribers.get(slot).home();
+                FlushedHome { slot, home, position: FlushPosition::Start }
+            });
             flush.next_home += 1;
         }
     }
 
     /// Ends mappings that were found, each after its further sessions.
     fn end_some(&mut self, flush: &mut Flush, now: Tick) {
-        let Some((home, _)) = flush.home else { return };
-        if !self.is_home(home, flush.outer) {
+        let Some(FlushedHome { slot, home, .. }) = flush.home else { return };
+        if !self.subscribers.is_of(slot, &home) {
             flush.ids.clear();
         }
         for _ in 0..ENDS_PER_PIECE {
             let Some(&id) = flush.ids.last() else { return };
             let mapping = self.mappings.get(id);
             // Between two pieces it may have ended and its slot may have been given to another.
-            if !mapping.kind.is_in_use() || mapping.subscriber != home || !self.is_ours(id) {
+            if !mapping.kind.is_in_use() || mapping.subscriber != slot || !self.is_ours(id) {
                 flush.ids.pop();
             } else if mapping.kind.is_ipv6() {
                 self.end_flow6(id);
@@ -145,11 +158,6 @@ impl Nat {
                 flush.ids.pop();
             }
         }
-    }
-
-    fn is_home(&self, slot: u32, outer: u32) -> bool {
-        let subscriber = self.subscribers.get(slot);
-        subscriber.is_live() && subscriber.outer == outer
     }
 
     fn is_ours(&self, mapping: RecordId) -> bool {

@@ -129,7 +129,7 @@ impl Admin<'_> {
     }
 
     /// Returns how full the tables are that all homes share, always in the same order.
-    pub fn table_uses(self) -> [TableUse; 6] {
+    pub fn table_uses(self) -> [TableUse; 7] {
         let nat = self.nat;
         let (admitted, capacity) = nat.subscribers.admitted();
         let (blocks, blocks_total) = nat.ports.blocks_in_use();
@@ -141,6 +141,7 @@ impl Admin<'_> {
             TableUse::new("homes", admitted, capacity),
             TableUse::new("displaced-homes", displaced, nat.subscribers.spare()),
             TableUse::new("blocks", blocks, blocks_total),
+            TableUse::new("claims", nat.claims.used() as u64, nat.claims.capacity().into()),
         ]
     }
 

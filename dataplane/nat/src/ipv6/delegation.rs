@@ -94,9 +94,14 @@ impl Delegations {
 
     /// Returns the home that has the /64 with these first bits.
     fn holder(&self, prefix64: u64) -> Option<DelegatedTo> {
-        let behind = self.all.partition_point(|&(first, ..)| first <= prefix64);
+        self.holder_of_all(prefix64, prefix64)
+    }
+
+    /// Returns the home that has all /64 from one to another by one delegated prefix.
+    pub(crate) fn holder_of_all(&self, from: u64, to: u64) -> Option<DelegatedTo> {
+        let behind = self.all.partition_point(|&(first, ..)| first <= from);
         let &(_, last, home) = self.all[..behind].last()?;
-        (prefix64 <= last).then_some(home)
+        (to <= last).then_some(home)
     }
 
     pub fn len(&self) -> usize {

@@ -42,9 +42,7 @@ impl Nat {
         self.release_claim(record.claim6());
         self.flows -= 1;
         self.flows6 -= 1;
-        let home = self.subscribers.get_mut(record.subscriber);
-        home.records -= 1;
-        home.flows -= 1;
+        self.subscribers.count_flow6_ended(record.subscriber);
         self.dismiss_home(record.subscriber);
     }
 }

@@ -149,8 +149,6 @@ impl Nat {
     pub(crate) fn count_flow6(&mut self, subscriber: u32) {
         self.flows += 1;
         self.flows6 += 1;
-        let home = self.subscribers.get_mut(subscriber);
-        home.records += 1;
-        home.flows += 1;
+        self.subscribers.count_flow6(subscriber);
     }
 }

@@ -16,6 +16,8 @@
 //! then both homes have an entry, their flows go on, and only the home that was first opens more.
 //! An established packet needs no look-up here: its mapping names its home.
 
+mod listing;
+
 use std::collections::HashMap;
 
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
