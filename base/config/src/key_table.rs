@@ -100,6 +100,8 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "IPFIX (RFC 7011, RFC 8158) or syslog (RFC 5424), and the transport. Over UDP losses in the network go unnoticed."),
     key("collector", "enterprise", Integer(1, 4_294_967_295), "", Absent("no such fields"),
         "Private enterprise number of the operator, for what the standards have no field for: lane, epoch and index of a record, GRE key."),
+    key("collector", "ipv6_prefixes", Boolean, "", Value("true"),
+        "Whether it gets records about the IPv6 prefixes that homes claim. `false` for a collector that does not know their fields."),
     key("collector", "mtu", Integer(576, 9216), "bytes", Value("1500"), "Largest packet with `ipfix-udp`."),
     key("collector", "facility", Integer(0, 7), "", Value("4"), "Syslog facility `local0` to `local7`."),
     key("collector", "tls_ca", PATH, "", Absent("required with `syslog-tls`"), "Authorities for the collector's certificate, PEM. Read at each connection, as the next two."),

@@ -85,6 +85,8 @@ pub struct CollectorSettings {
     /// Private enterprise number for values without a name in the standards. `None`: they are left
     /// out.
     pub enterprise: Option<u32>,
+    /// Whether it gets records about IPv6 prefixes of homes.
+    pub has_prefixes: bool,
     /// Storage for records while the collector is away. `None`: they are lost.
     pub spool: Option<SpoolSettings>,
 }

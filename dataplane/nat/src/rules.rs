@@ -365,7 +365,7 @@ fn asked_about(flow: &NewFlow) -> Asked {
 
 fn logged(rule: u32, origin: FlowOrigin, asked: Asked) -> LoggedFlow {
     let (protocol, address, inside, remote) = asked;
-    let subscriber = LoggedSubscriber { address, gre_key: None };
+    let subscriber = LoggedSubscriber::Address { address, gre_key: None };
     LoggedFlow { rule, origin, protocol, subscriber, ends: FlowEnds::Ipv4 { inside, remote } }
 }
 

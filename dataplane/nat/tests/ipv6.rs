@@ -231,6 +231,10 @@ fn home_without_a_tunnel_is_its_prefix() {
     );
     assert_eq!(world.udp_back6(host6(0x1ff, 1), server6(1)), Ok(home));
     assert_eq!(world.flows6(), 2);
+    world.nat.note_refused(Refusal::FlowsPerSubscriber, &home, Protocol::Udp);
+    let refused = world.nat.admin_mut().next_refusal().map(|refused| refused.subscriber);
+    let prefix = LoggedSubscriber::Prefix { bits: 0x2001_0db8_1000_0100, length: 56 };
+    assert_eq!(refused, Some(prefix));
     // An IPv4 home whose address is the upper half of the prefix is another home.
     let ipv4 = Home { outer: home.outer, gre_key: None, ..home };
     assert!(!world.nat.is_subscriber(&ipv4) && world.nat.is_subscriber(&home));

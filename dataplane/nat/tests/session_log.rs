@@ -22,8 +22,10 @@ impl Open {
     fn read(&mut self, world: &mut World) {
         while let Some(event) = world.nat.admin_mut().next_session_event() {
             let SessionEvent { subscriber, inside, public, remote, protocol, .. } = event;
-            let logged: SessionKey =
-                (subscriber.address, subscriber.gre_key, inside, public, remote, protocol);
+            let LoggedSubscriber::Address { address, gre_key } = subscriber else {
+                panic!("{event:?} is of IPv4")
+            };
+            let logged: SessionKey = (address, gre_key, inside, public, remote, protocol);
             let logged = format!("{logged:?}");
             if event.is_begin {
                 self.begun += 1;

@@ -50,11 +50,20 @@ pub struct SessionEvent {
 
 /// A home, as a log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LoggedSubscriber {
-    /// Outer address; the inside address where homes have no tunnel.
-    pub address: u32,
-    /// Present if it tells homes apart.
-    pub gre_key: Option<u32>,
+pub enum LoggedSubscriber {
+    Address {
+        /// Outer address; the inside address where homes have no tunnel.
+        address: u32,
+        /// Present if it tells homes apart.
+        gre_key: Option<u32>,
+    },
+    /// The IPv6 prefix that a home without a tunnel is.
+    Prefix {
+        /// The first 64 bits of its addresses; those behind the length are 0.
+        bits: u64,
+        /// Up to 64.
+        length: u8,
+    },
 }
 
 /// A refusal: a home got no mapping or session.
@@ -161,9 +170,15 @@ impl Nat {
     }
 
     pub(crate) fn logged_home(&self, home: &Home) -> LoggedSubscriber {
-        LoggedSubscriber {
-            address: home.outer,
-            gre_key: home.gre_key.filter(|_| self.policy.by_key),
+        match self.prefix_of(home) {
+            Some(bits) => {
+                let length = self.policy.home_mask.count_ones() as u8;
+                LoggedSubscriber::Prefix { bits, length }
+            }
+            None => {
+                let gre_key = home.gre_key.filter(|_| self.policy.by_key);
+                LoggedSubscriber::Address { address: home.outer, gre_key }
+            }
         }
     }
 
