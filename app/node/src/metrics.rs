@@ -277,7 +277,11 @@ fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
     family.counter("weir_tx_dropped", "Frames the device did not take in time.", dropped)?;
     let gateways =
         per_port(workers, |worker, side| f64::from(u8::from(worker.stats.engine.gateway_up(side))));
-    family.gauge("weir_gateway_up", "1 while a gateway of the side answers in each family that the side has.", gateways)?;
+    family.gauge(
+        "weir_gateway_up",
+        "1 while a gateway of the side answers in each family that the side has.",
+        gateways,
+    )?;
     let claims = per_port(workers, |worker, side| worker.stats.engine.refused_claims(side).0);
     let help = "ARP messages that claimed a neighbour's address for a MAC that it does not have.";
     family.counter("weir_arp_claims_refused", help, claims)?;

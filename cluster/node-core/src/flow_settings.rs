@@ -44,8 +44,8 @@ impl NamedRule {
 }
 
 impl FlowSettings {
-    /// Compiles the rules, the static mappings and the delegated prefixes of a configuration that names no file any more
-    /// ([`Config::with_files`]).
+    /// Compiles the rules, the static mappings and the delegated prefixes of a configuration that
+    /// names no file any more ([`Config::with_files`]).
     ///
     /// # Errors
     /// When they cannot be compiled, or name a file.

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use weir_nat::HoldingChange;
-use weir_nat_log::{AssignedBlock, BlockRecord, BlockRecordKind, ClaimedPrefix, Prefix64};
+use weir_nat_log::{AssignedBlock, BlockRecord, BlockRecordKind, Prefix64, PrefixClaim};
 
 /// Returns the same event, with addresses as the log writes them.
 pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
@@ -24,7 +24,7 @@ pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
         BlockEventKind::Released(it) => BlockRecordKind::Released(block(it)),
         BlockEventKind::Held(it) => BlockRecordKind::Held { block: block(it), since: None },
         BlockEventKind::Prefix(change, it) => {
-            let claim = ClaimedPrefix {
+            let claim = PrefixClaim {
                 subscriber: Ipv4Addr::from(it.subscriber),
                 gre_key: it.gre_key,
                 prefix: Prefix64::from_bits(it.prefix64),
@@ -55,7 +55,7 @@ mod tests {
             let kind = BlockEventKind::Prefix(change, prefix);
             to_log(&BlockEvent { shard: ShardId(3), lane: 0, epoch: Epoch(5), index: 9, kind })
         };
-        let claim = ClaimedPrefix {
+        let claim = PrefixClaim {
             subscriber: Ipv4Addr::new(10, 200, 0, 1),
             gre_key: Some(7),
             prefix: Prefix64::of("2001:db8:1000:1::7".parse().expect("an address")),

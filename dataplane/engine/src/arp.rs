@@ -1,6 +1,7 @@
 //! ARP (RFC 826): answers for the worker's own addresses, resolves the gateways, and announces the
 //! worker (RFC 5227).
 
+use weir_nat::IpFamily;
 use weir_wire::arp::{self, Arp};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
@@ -9,7 +10,7 @@ use crate::engine::{Context, Engine};
 use crate::ethernet_input::WorkerSide;
 use crate::neighbor::NeighborOutcome;
 use crate::side6::Side6;
-use crate::{DropReason, IpFamily, Side};
+use crate::{DropReason, Side};
 
 impl<F: Frame> Engine<F> {
     /// Handles a received ARP message, without its Ethernet header.
@@ -123,8 +124,8 @@ impl<F: Frame> Engine<F> {
             let WorkerSide { gateways, ipv6, .. } = self.link(side);
             let counters = &self.counters;
             counters.set_gateway_up(side, self.link(side).is_up());
-            counters.set_family_up(side, IpFamily::V4, gateways.is_up());
-            counters.set_family_up(side, IpFamily::V6, ipv6.as_ref().is_some_and(Side6::is_up));
+            counters.set_family_up(side, IpFamily::Ipv4, gateways.is_up());
+            counters.set_family_up(side, IpFamily::Ipv6, ipv6.as_ref().is_some_and(Side6::is_up));
             let has_duplicate = ipv6.as_ref().is_some_and(Side6::has_duplicate);
             counters.set_address_conflict(side, has_duplicate);
         }

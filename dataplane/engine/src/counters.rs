@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use weir_nat::IpFamily;
 use weir_wire::ethernet::Mac;
 
 use crate::{DropReason, Side};
@@ -31,25 +32,6 @@ const SYNS_PER_LOOK: u64 = 64;
 pub enum Direction {
     Receive,
     Transmit,
-}
-
-/// Family of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IpFamily {
-    V4,
-    V6,
-}
-
-impl IpFamily {
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// Returns the label in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::V4 => "ipv4",
-            Self::V6 => "ipv6",
-        }
-    }
 }
 
 /// Why a packet was sent before its dependency was on the replicas.

@@ -102,7 +102,7 @@ pub use config::{
     AccessMode, EngineConfig, EngineError, FragmentLimits, GroupLimits, MssClamp, ResourceLimits,
     ShardConfig, Side6Config, SideConfig,
 };
-pub use counters::{Counter, Direction, EarlyRelease, EngineCounters, IpFamily};
+pub use counters::{Counter, Direction, EarlyRelease, EngineCounters};
 pub use datagram::DatagramSender;
 pub use drop_reason::DropReason;
 pub use engine::{BURST_MAX, Engine, Now};

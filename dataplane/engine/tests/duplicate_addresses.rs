@@ -3,7 +3,8 @@
 
 mod world;
 
-use weir_engine::{DropReason, IpFamily, Side};
+use weir_engine::{DropReason, Side};
+use weir_nat::IpFamily;
 use weir_wire::ethernet::Mac;
 use weir_wire::ipv6::{self, ALL_NODES};
 use weir_wire::ndp::{NdpMessage, NdpPacket};
@@ -91,7 +92,7 @@ fn claim_of_a_probed_address_keeps_it_out_of_use() {
             world.neighbor_at(SIDE, STRANGER, &claim);
             assert_eq!(conflicts(&world), (true, 1, STRANGER), "the conflict is known");
             assert!(!world.counters.gateway_up(SIDE) && !world.engine.admin().is_ready());
-            assert!(world.counters.family_up(SIDE, IpFamily::V4));
+            assert!(world.counters.family_up(SIDE, IpFamily::Ipv4));
             assert!(!world.counters.address_conflict(Side::Access));
             assert_eq!(world.drops(), 0);
         }

@@ -3,7 +3,8 @@
 
 mod world;
 
-use weir_engine::{DropReason, Engine, EngineError, IpFamily, Side};
+use weir_engine::{DropReason, Engine, EngineError, Side};
+use weir_nat::IpFamily;
 use weir_wire::build;
 use weir_wire::ethernet::{self, ETHERTYPE_IPV6, Mac};
 use weir_wire::frame::{VecFrame, VecPool};
@@ -214,7 +215,7 @@ fn flood_of_solicitations_and_advertisements_leaves_the_gateways_as_they_are() {
     }
     assert_eq!(world.pool.alive(), 0);
     assert!(sent6(&world.pass_sec(2)).is_empty(), "no station is asked for");
-    assert!(world.counters.family_up(SIDE, IpFamily::V6));
+    assert!(world.counters.family_up(SIDE, IpFamily::Ipv6));
     assert_eq!(world.counters.gateway_moves(SIDE).0, 0);
 }
 

@@ -19,8 +19,8 @@
 //! home (`ports`, `subscribers`, `shards`), what is written of it (`logs`), the questions of
 //! operators (`admin`), and, apart from all of these, the replication of the tables
 //! (`replication`). The files beside them are the state (`nat.rs`) and the steps of a packet:
-//! `fast_path.rs`, `outbound.rs`, `opening.rs`, `inbound.rs`, and at the end `expire.rs`. IPv6 flows,
-//! which are not translated, share the tables; their steps are in `ipv6`.
+//! `fast_path.rs`, `outbound.rs`, `opening.rs`, `inbound.rs`, and at the end `expire.rs`. IPv6
+//! flows, which are not translated, share the tables; their steps are in `ipv6`.
 //!
 //! [`Nat`] itself has the methods for packets and for the walk over the tables. All others belong
 //! to one of its parts, so that a caller's type shows what it needs:

@@ -71,6 +71,28 @@ pub(crate) struct Policy {
     pub(crate) home_mask: u64,
 }
 
+impl Policy {
+    fn new(config: &NatConfig, live: LiveNatSettings) -> Self {
+        Self {
+            live,
+            enabled: config.enabled,
+            by_key: config.tells_homes_by_key(),
+            has_keyed: config.gre_key_identifies_home,
+            counts_addresses: config.filtering == Filtering::AddressDependent,
+            is_replicated: config.replicas > 0,
+            has_several: config.replicas > 0,
+            has_special_addresses: false,
+            has_redirected: false,
+            is_plain: config.enabled
+                && config.replicas == 0
+                && config.session_log == SessionLog::None,
+            session_log: config.session_log,
+            has_static: false,
+            home_mask: config.home_mask(),
+        }
+    }
+}
+
 /// Counts of what has happened so far.
 #[derive(Debug, Default)]
 pub(crate) struct NatTotals {
@@ -168,23 +190,7 @@ impl Nat {
         let slots = SlotCounts::new(&config);
         let seed = config.seed;
         Ok(Self {
-            policy: Policy {
-                live,
-                enabled: config.enabled,
-                by_key: config.tells_homes_by_key(),
-                has_keyed: config.gre_key_identifies_home,
-                counts_addresses: config.filtering == Filtering::AddressDependent,
-                is_replicated: config.replicas > 0,
-                has_several: config.replicas > 0,
-                has_special_addresses: false,
-                has_redirected: false,
-                is_plain: config.enabled
-                    && config.replicas == 0
-                    && config.session_log == SessionLog::None,
-                session_log: config.session_log,
-                has_static: false,
-                home_mask: config.home_mask(),
-            },
+            policy: Policy::new(&config, live),
             rules: Box::new(ActiveRules::none()),
             rematch: Rematch::default(),
             rule_log: RuleLog::new(),

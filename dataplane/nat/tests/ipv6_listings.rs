@@ -278,8 +278,11 @@ fn flush_of_a_prefix_ends_the_flows_of_that_home_alone() {
 #[test]
 fn home_with_delegated_prefixes_is_named_by_them() {
     let mut world = with(Delegation::Static);
-    let delegated =
-        |prefix: &str, n| DelegatedPrefix { prefix: prefix.parse().unwrap(), outer: home(n).outer };
+    let delegated = |prefix: &str, n| DelegatedPrefix {
+        prefix: prefix.parse().unwrap(),
+        outer: home(n).outer,
+        gre_key: None,
+    };
     let list = [delegated("2001:db8:1000:100::/56", 1), delegated("2001:db8:1000:200::/56", 2)];
     let mut delegations = Arc::new(Delegations::new(&list).unwrap());
     world.nat.admin_mut().swap_delegations(&mut delegations);

@@ -47,10 +47,10 @@ pub enum BlockRecordKind {
     ///
     /// Two homes may hold one prefix at a time: workers that did not reach each other may each have
     /// let one in.
-    PrefixClaimed(ClaimedPrefix),
-    PrefixReleased(ClaimedPrefix),
+    PrefixClaimed(PrefixClaim),
+    PrefixReleased(PrefixClaim),
     /// Part of a listing of lane 0: the home holds the prefix at this time.
-    PrefixHeld(ClaimedPrefix),
+    PrefixHeld(PrefixClaim),
     /// A listing is complete. Each block or prefix that was held when it began, and still is, has a
     /// statement with an index above `from` and below this one; every other one of the lane was
     /// free when it began.
@@ -77,7 +77,7 @@ pub struct AssignedBlock {
 
 /// A /64 of IPv6 addresses and the home that has claimed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ClaimedPrefix {
+pub struct PrefixClaim {
     /// Outer source address.
     pub subscriber: Ipv4Addr,
     /// Present if the key is part of the subscriber's identity.

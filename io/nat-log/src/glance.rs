@@ -185,7 +185,7 @@ impl Mention {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind, ClaimedPrefix};
+    use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind, PrefixClaim};
     use crate::line::{BlockLogLine, Content};
 
     fn block(public: u32) -> AssignedBlock {
@@ -240,7 +240,7 @@ mod tests {
             let mut glance = Glance::new();
             agrees(&mut glance, &line);
             let prefix = Prefix64::from_bits(bits);
-            let claim = ClaimedPrefix { subscriber: public.into(), gre_key: None, prefix };
+            let claim = PrefixClaim { subscriber: public.into(), gre_key: None, prefix };
             let kind = BlockRecordKind::PrefixHeld(claim);
             let content = Content::Lane(BlockRecord { lane: ADDRESS_LANE, kind, ..event });
             agrees(&mut glance, &BlockLogLine { content, ..line.clone() });

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::event::{AssignedBlock, ClaimedPrefix};
+use crate::event::{AssignedBlock, PrefixClaim};
 
 /// A /64 of IPv6 addresses. Its text is that of RFC 5952 with the length: `2001:db8:1000:1::/64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,12 +65,12 @@ impl Holding {
 }
 
 /// Outer address and key of a home.
-pub(crate) type HomeName = (Ipv4Addr, Option<u32>);
+pub(crate) type HomeKey = (Ipv4Addr, Option<u32>);
 
 /// A home with what it holds, as a record names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HomeHolding {
-    pub(crate) home: HomeName,
+    pub(crate) home: HomeKey,
     pub(crate) holding: Holding,
 }
 
@@ -82,8 +82,8 @@ impl From<&AssignedBlock> for HomeHolding {
     }
 }
 
-impl From<&ClaimedPrefix> for HomeHolding {
-    fn from(claim: &ClaimedPrefix) -> Self {
+impl From<&PrefixClaim> for HomeHolding {
+    fn from(claim: &PrefixClaim) -> Self {
         let holding = Holding::Prefix(claim.prefix);
         Self { home: (claim.subscriber, claim.gre_key), holding }
     }

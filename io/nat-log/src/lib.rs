@@ -44,7 +44,7 @@ mod verdict;
 mod writer;
 
 pub use answer::{Begin, BlockHolder, LogAnswer, LogVerdict, Missing, Reason, TenancyEnd};
-pub use event::{AssignedBlock, BlockRecord, BlockRecordKind, ClaimedPrefix, NodeLife};
+pub use event::{AssignedBlock, BlockRecord, BlockRecordKind, NodeLife, PrefixClaim};
 pub use holding::{Holding, Prefix64};
 pub use log::{BlockLog, BlockLogError, BlockLogHandle, LogCounters, WallClock};
 pub use rotated::{RotatedFiles, rotated_files};

@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind, ClaimedPrefix};
+use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind, PrefixClaim};
 use crate::holding::Prefix64;
 
 /// Lanes of a shard.
@@ -242,7 +242,7 @@ impl Fields<'_> {
         self.ports = Some(format!("{}-{}", block.port_first, block.port_last));
     }
 
-    fn set_prefix(&mut self, claim: &ClaimedPrefix) {
+    fn set_prefix(&mut self, claim: &PrefixClaim) {
         (self.subscriber, self.gre_key) = (Some(claim.subscriber), claim.gre_key);
         self.prefix = Some(claim.prefix.to_string().into());
     }
@@ -302,11 +302,11 @@ impl Fields<'_> {
     /// A prefix is recorded in no other lane than [`ADDRESS_LANE`].
     fn prefix_of_lane(
         &self,
-        kind: impl Fn(ClaimedPrefix) -> BlockRecordKind,
+        kind: impl Fn(PrefixClaim) -> BlockRecordKind,
     ) -> Result<Content, NotARecord> {
         let prefix = self.prefix.as_deref().and_then(Prefix64::parse);
         let (subscriber, prefix) = self.subscriber.zip(prefix).ok_or(NotARecord)?;
-        let claim = ClaimedPrefix { subscriber, gre_key: self.gre_key, prefix };
+        let claim = PrefixClaim { subscriber, gre_key: self.gre_key, prefix };
         match self.lane {
             Some(ADDRESS_LANE) => self.lane(kind(claim)),
             _ => Err(NotARecord),

@@ -30,8 +30,8 @@ fn block() -> AssignedBlock {
     }
 }
 
-fn claim() -> ClaimedPrefix {
-    ClaimedPrefix {
+fn claim() -> PrefixClaim {
+    PrefixClaim {
         subscriber: Ipv4Addr::new(10, 200, 0, 1),
         gre_key: Some(9),
         prefix: Prefix64::from_bits(0x2001_0db8_1000_0001),
@@ -120,10 +120,7 @@ fn each_event_is_read_as_it_is_written() {
             r#""event":"prefix-released","shard":1,"lane":0,"epoch":17,"index":9,"subscriber""#,
         ),
         (
-            of_address_lane(BlockRecordKind::PrefixHeld(ClaimedPrefix {
-                gre_key: None,
-                ..claim()
-            })),
+            of_address_lane(BlockRecordKind::PrefixHeld(PrefixClaim { gre_key: None, ..claim() })),
             r#""event":"prefix-held","shard":1,"lane":0,"epoch":17,"index":9,"subscriber":"10.200.0.1","prefix":"2001:db8:1000:1::/64","node""#,
         ),
     ];
@@ -210,7 +207,7 @@ fn any_bytes_are_parsed_without_panic_and_any_line_round_trips() {
         (line.node, line.boot) = (node, Some(boot));
         assert_eq!(BlockLogLine::parse(emitted(&line).as_bytes()), Ok(Some(line.clone())));
         let (subscriber, prefix) = (address.into(), Prefix64::from_bits(bits));
-        let claim = ClaimedPrefix { subscriber, gre_key, prefix };
+        let claim = PrefixClaim { subscriber, gre_key, prefix };
         let claimed = of_address_lane(BlockRecordKind::PrefixClaimed(claim));
         let claimed = BlockLogLine { content: claimed.content, ..line };
         assert_eq!(BlockLogLine::parse(emitted(&claimed).as_bytes()), Ok(Some(claimed)));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::BlockRecordKind;
 use crate::history::LaneId;
-use crate::holding::{Holding, HomeHolding, HomeName};
+use crate::holding::{Holding, HomeHolding, HomeKey};
 use crate::line::{ADDRESS_LANE, BlockLogLine, Content, LANES};
 use crate::search::About;
 
@@ -38,7 +38,7 @@ pub(crate) struct Mentioned {
 pub(crate) struct Naming {
     lanes: BTreeSet<LaneId>,
     /// The homes asked for that are named with it.
-    pub(crate) homes: BTreeSet<HomeName>,
+    pub(crate) homes: BTreeSet<HomeKey>,
 }
 
 impl Mentions {

@@ -151,8 +151,8 @@ impl<F: Frame> Engine<F> {
         Err(DropReason::DontFragment)
     }
 
-    /// A packet whose hop limit ends here. Its sender is told only if the packet would have reached
-    /// a home: nobody learns what is behind the firewall.
+    /// Drops a packet whose hop limit ends here. Its sender gets an error only if the packet would
+    /// have reached a home, so that no error shows what is behind the firewall.
     pub(crate) fn expired_down6<P: Pool<Frame = F>>(
         &mut self,
         frame: F,

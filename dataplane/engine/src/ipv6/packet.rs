@@ -32,7 +32,7 @@ pub(crate) struct Packet6State {
     pub(crate) tcp_flags: u8,
     /// Offset of the transport header in the packet, bytes.
     pub(crate) transport_at: u16,
-    /// Of a fragment.
+    /// None for a whole packet.
     pub(crate) fragment: Option<FragmentHeader>,
     pub(crate) step: PacketStep6,
     /// Link-layer sender of a packet to the worker itself.

@@ -125,7 +125,7 @@ impl Nat {
         let positions = self.admin().positions_of(flush.name);
         let end = positions.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
         while flush.home.is_none() && flush.next_home < end {
-            let slot = self.admin().home_selectord(flush.name, flush.next_home);
+            let slot = self.admin().slot_with_name(flush.name, flush.next_home);
             flush.home = slot.map(|slot| {
                 let home = self.subscribers.get(slot).home();
                 FlushedHome { slot, home, position: FlushPosition::Start }

@@ -34,7 +34,7 @@ impl Admin<'_> {
         let mut left = budget.min(out.capacity() - out.len());
         while left > 0 && cursor.position < positions {
             left -= 1;
-            let Some(slot) = self.home_selectord(name, cursor.position) else {
+            let Some(slot) = self.slot_with_name(name, cursor.position) else {
                 cursor.next_position();
                 continue;
             };

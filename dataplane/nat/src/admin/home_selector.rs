@@ -63,7 +63,7 @@ impl Admin<'_> {
         let nat = self.nat;
         let (first, last) = (net.network().to_bits(), net.broadcast().to_bits());
         let [first64, last64] = [first, last].map(|address| (address >> 64) as u64);
-        let is_of_one = match nat.policy.delegation? {
+        let is_of_one = match nat.policy.live.delegation? {
             Delegation::Prefix { .. } => (first64 ^ last64) & nat.policy.home_mask == 0,
             Delegation::Claim { .. } => first64 == last64,
             Delegation::Static => nat.delegations.holder_of_all(first64, last64).is_some(),
@@ -91,7 +91,7 @@ impl Admin<'_> {
     }
 
     /// Returns the slot of the home with this name at a position, if there is one.
-    pub(crate) fn home_selectord(self, name: HomeSelector, position: u32) -> Option<u32> {
+    pub(crate) fn slot_with_name(self, name: HomeSelector, position: u32) -> Option<u32> {
         let subscribers = &self.nat.subscribers;
         match name {
             HomeSelector::Ipv4(outer) => {

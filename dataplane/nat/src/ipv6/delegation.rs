@@ -268,7 +268,8 @@ mod tests {
         let all = Delegations::new(&list).unwrap();
         let holder =
             |text: &str| all.holder((text.parse::<Ipv6Addr>().unwrap().to_bits() >> 64) as u64);
-        let expected = [Some(2), None, Some(1), Some(1), None, Some(3), None];
+        let expected = [Some(2), None, Some(1), Some(1), None, Some(3), None]
+            .map(|outer| outer.map(|outer| (outer, None)));
         let asked = [
             "2001:db8::7",
             "2001:db8:0:1::",

@@ -4,7 +4,7 @@
 //!    0 inside address [u8; 16]   32 inside port u16   36 protocol u8      38 state u16
 //!   16 remote address [u8; 16]   34 remote port u16   37 flags u8         40 age u32, seconds
 //!                                                                         44 home, see below
-//!   flags: 1 a flow of the home was answered, 2 the home's GRE key is known, 4 the home is a prefix
+//!   flags: 1 a flow of the home was answered, 2 the home's GRE key is known, 4 it is a prefix
 //!   home:  outer address u32 | GRE key u32;  of a prefix its first 64 bits
 //!   52 paired public address u32 of the home; 0 if it has none
 //! ```

@@ -11,8 +11,8 @@ use crate::nat::Nat;
 use crate::sessions::mapping::{Mapping, MappingKind};
 use crate::sessions::session_state::SessionState;
 
-/// An IPv6 address and a port, both in host order. For ICMPv6 echo the port is the identifier at the
-/// inside endpoint, and 0 at the remote one.
+/// An IPv6 address and a port, both in host order. For ICMPv6 echo the port is the identifier at
+/// the inside endpoint, and 0 at the remote one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint6 {
     pub address: u128,
@@ -68,8 +68,8 @@ impl FlowKey6 {
     /// The key of no packet.
     pub const EMPTY: Self = Self { inside: [0; 2], remote: [0; 2], ends: 0, remote_word: 0 };
 
-    /// Makes the key of a packet. `inside` and `remote` are the octets of the addresses, as they lie
-    /// in memory: `u64::from_ne_bytes` of each half.
+    /// Makes the key of a packet. `inside` and `remote` are the octets of the addresses, as they
+    /// lie in memory: `u64::from_ne_bytes` of each half.
     #[inline(always)]
     pub fn of_words(
         (inside, inside_port): ([u64; 2], u16),

@@ -131,8 +131,8 @@ mod tests {
         assert!(!record.is_static() && !record.is_redirected());
     }
 
-    /// Of a record that is not settled, uncommitted or of another flow, the key of an ordinary
-    /// packet differs; whether it is settled and committed says nothing about whose it is.
+    /// The key of an ordinary packet differs from that of a record that is not settled, is
+    /// uncommitted or is of another flow. The key of any other packet differs only by the flow.
     #[test]
     fn key_differs_from_the_records_of_all_other_flows() {
         let flow = flow();

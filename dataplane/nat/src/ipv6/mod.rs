@@ -7,10 +7,10 @@
 //! ```
 //!
 //! A flow has the record of a mapping ([`Mapping`](crate::sessions::mapping::Mapping)) with another
-//! layout of what it stands for (`flow_record.rs`), so expiry, lanes, journal, copies and limits are
-//! those of IPv4. It has one entry in one index: a packet of either direction names the same two
-//! endpoints, and its side says which of them is the home's. Each remote endpoint is a flow of its
-//! own: nothing is mapped, so there are no further sessions.
+//! layout of what it stands for (`flow_record.rs`), so expiry, lanes, journal, copies and limits
+//! are those of IPv4. It has one entry in one index: a packet of either direction names the same
+//! two endpoints, and its side says which of them is the home's. Each remote endpoint is a flow of
+//! its own: nothing is mapped, so there are no further sessions.
 //!
 //! - `flow_key.rs`, `flow_record.rs`: what a packet and its record have in common;
 //! - `established.rs`: packets of flows that are there;

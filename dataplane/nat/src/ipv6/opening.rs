@@ -38,8 +38,8 @@ impl Nat {
     }
 
     /// Begins the flow of a packet from the internet, whose flow is not there, if a rule accepts it
-    /// and a home has its inside address (RFC 6092 REC-10, REC-31: no other packet that nobody asked
-    /// for comes in).
+    /// and a home has its inside address. RFC 6092 REC-10 and REC-31 let no other unsolicited
+    /// packet in.
     ///
     /// # Errors
     /// A [`Refusal`]; the tables are then as before. [`Refusal::NoMapping`]: no rule is about the

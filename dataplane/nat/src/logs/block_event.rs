@@ -26,8 +26,8 @@ const EVENTS_MAX: usize = 16_384;
 /// Every lane is looked at once in this time.
 const ROUND_SEC: usize = 60;
 
-/// The lane whose owner logs the addresses of a shard that translates nothing, and the prefixes that
-/// homes have claimed.
+/// The lane whose owner logs the addresses of a shard that translates nothing, and the prefixes
+/// that homes have claimed.
 pub(crate) const ADDRESS_LANE: u32 = 0;
 
 /// A port block and the home it belongs to; without translation an address with all its ports.

@@ -12,9 +12,9 @@
 //! name a session from inside, bytes 4 to 7 and 20 to 31 from the internet.
 //!
 //! What every walk needs lies at places of its own (version, shard, protocol, kind, state,
-//! last_seen, subscriber, created, flags); the other bytes, 4 to 15, 22 to 27, 36 to 51 and 62 to 63,
-//! belong to what the record stands for. Bits 2 to 4 of `kind` name it: 0 is an IPv4 mapping, 1 an
-//! IPv6 flow, whose layout is drawn in `ipv6/flow_record.rs`.
+//! last_seen, subscriber, created, flags); the other bytes, 4 to 15, 22 to 27, 36 to 51 and 62 to
+//! 63, belong to what the record stands for. Bits 2 to 4 of `kind` name it: 0 is an IPv4 mapping,
+//! 1 an IPv6 flow, whose layout is drawn in `ipv6/flow_record.rs`.
 //!
 //! Each public port that is not free has exactly one record: `Live` or `Uncommitted` while it is in
 //! use, then `Quarantined` in the same slot until the port may be given again. A record in

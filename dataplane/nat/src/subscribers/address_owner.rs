@@ -1,5 +1,5 @@
-//! The home that an inside address belongs to: an IPv4 address without translation, or the /64 of an
-//! IPv6 address that homes claim (`ipv6/delegation.rs`).
+//! The home that an inside address belongs to: an IPv4 address without translation, or the /64 of
+//! an IPv6 address that homes claim (`ipv6/delegation.rs`).
 //!
 //! ```text
 //!   first flow of a home from an address --> owned --last record ends--> resting --hold--> free
@@ -342,29 +342,6 @@ impl AddressOwners {
             let event = entry.event(HoldingChange::Taken);
             entry.is_logged = events.push_address(entry.owner.shard, event);
         }
-    }
-
-    /// Logs for up to `budget` slots, from this one on, which home of the shard has which address.
-    /// Returns the slot to continue from, how many addresses were logged, and whether there are no
-    /// more.
-    pub(crate) fn list(
-        &mut self,
-        shard: ShardId,
-        from: u32,
-        budget: u32,
-        events: &mut BlockEvents,
-    ) -> (u32, u32, bool) {
-        let all = self.slots.len() as u32;
-        let until = all.min(from.saturating_add(budget));
-        let mut logged = 0;
-        for slot in from..until {
-            let entry = &mut self.slots[slot as usize];
-            if entry.is_used && entry.owner.shard == shard {
-                entry.is_logged = events.push_address(shard, entry.event(HoldingChange::Listed));
-                logged += 1;
-            }
-        }
-        (until, logged, until == all)
     }
 
     /// Removes a record. After the last one the address rests; one that no flow stood on is free at

@@ -1,4 +1,8 @@
-//! The addresses of a home, for operators to list.
+//! The addresses of homes, for operators to list and for the log.
+
+use weir_ids::ShardId;
+
+use crate::logs::block_event::{BlockEvents, HoldingChange};
 
 use super::{AddressOwners, HeldAddress, Owner};
 
@@ -30,5 +34,28 @@ impl AddressOwners {
             }
         }
         until
+    }
+
+    /// Logs for up to `budget` slots, from this one on, which home of the shard has which address.
+    /// Returns the slot to continue from, how many addresses were logged, and whether there are no
+    /// more.
+    pub(crate) fn list(
+        &mut self,
+        shard: ShardId,
+        from: u32,
+        budget: u32,
+        events: &mut BlockEvents,
+    ) -> (u32, u32, bool) {
+        let all = self.slots.len() as u32;
+        let until = all.min(from.saturating_add(budget));
+        let mut logged = 0;
+        for slot in from..until {
+            let entry = &mut self.slots[slot as usize];
+            if entry.is_used && entry.owner.shard == shard {
+                entry.is_logged = events.push_address(shard, entry.event(HoldingChange::Listed));
+                logged += 1;
+            }
+        }
+        (until, logged, until == all)
     }
 }
