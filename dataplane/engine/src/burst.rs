@@ -157,6 +157,7 @@ impl<F: Frame> Engine<F> {
         let mut ipv6 = std::mem::take(&mut self.ipv6_packets);
         let ipv6_frames = match slow_frames {
             0 => 0,
+            _ if ipv6.is_empty() => 0,
             _ => self.read_ipv6::<D, LINK, TUNNEL>(frames, slow_frames, &mut ipv6),
         };
         for at in ones(slow_frames & !ipv6_frames) {

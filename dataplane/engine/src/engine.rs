@@ -102,7 +102,8 @@ pub struct Engine<F: Frame> {
     pub(crate) outer_identification: u16,
     pub(crate) up: Burst<Up>,
     pub(crate) down: Burst<Down>,
-    /// State of the IPv6 packets of a burst, a slot for each of its frames.
+    /// State of the IPv6 packets of a burst, a slot for each of its frames; empty for a worker
+    /// without IPv6, which looks for no such packets.
     pub(crate) ipv6_packets: Box<[Packet6State]>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: HeldFrames<F>,
@@ -137,6 +138,7 @@ impl<F: Frame> Engine<F> {
             }
         }
         let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
+        let has_ipv6 = access.ipv6.is_some() || internet.ipv6.is_some();
         let patterns = patterns([&access, &internet], config.mode);
         let live = LiveEngineSettings::of(&config);
         let limits = config.limits;
@@ -179,7 +181,7 @@ impl<F: Frame> Engine<F> {
             counters: Arc::default(),
             up: Burst::new(),
             down: Burst::new(),
-            ipv6_packets: vec![Packet6State::EMPTY; BURST_MAX].into(),
+            ipv6_packets: vec![Packet6State::EMPTY; if has_ipv6 { BURST_MAX } else { 0 }].into(),
             new_flows: NewFlows::new(),
             held: HeldFrames::none(),
             swept_ms: 0,

@@ -91,7 +91,7 @@ impl DatagramKey {
     fn remote(&self) -> Party {
         match self.ends {
             DatagramEnds::Ipv4 { source, .. } => Party::Remote(source),
-            DatagramEnds::Ipv6 { source, .. } => Party::Remote6((source >> 64) as u64),
+            DatagramEnds::Ipv6 { source, .. } => Party::remote6(source),
         }
     }
 

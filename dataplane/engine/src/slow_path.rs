@@ -170,7 +170,7 @@ impl<F: Frame> Engine<F> {
 fn slot_of(party: &Party) -> usize {
     let address = match party {
         Party::Home(Home { outer: address, .. }) | Party::Remote(address) => *address,
-        Party::Remote6(prefix) => (prefix ^ prefix >> 32) as u32,
+        Party::Remote6([high, low]) => high ^ low,
     };
     (address.wrapping_mul(0x9e37_79b1) >> (32 - SLOTS_LOG2)) as usize
 }

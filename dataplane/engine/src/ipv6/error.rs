@@ -93,7 +93,7 @@ impl<F: Frame> Engine<F> {
         home: Option<&Home>,
     ) -> Option<AnswerParties> {
         let (ip, _) = ipv6::parse(original).ok()?;
-        let party = Party::Remote6((ip.source.get() >> 64) as u64);
+        let party = Party::remote6(ip.source.get());
         let sender = LimitedParty { party, group: 0 };
         let addressed = home.map(|home| self.party_of(home));
         Some(AnswerParties { to: Side::Internet, sender, addressed })
