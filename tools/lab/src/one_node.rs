@@ -76,8 +76,6 @@ pub struct Options {
     pub datapath: Datapath,
     /// GRE key of every home's gateway.
     pub gre_key: Option<u32>,
-    /// A station on weir's internet link that has weir's IPv6 address already.
-    pub duplicate_address6: bool,
     /// Inside address of home N (from 1) and prefix length. Default: 192.168.1.2/24 for all.
     pub inside: fn(u8) -> (Ipv4Addr, u8),
 }
@@ -88,7 +86,6 @@ impl Default for Options {
             config: WeirConfig::default(),
             datapath: Datapath::AfXdp,
             gre_key: None,
-            duplicate_address6: false,
             inside: |_| (Ipv4Addr::new(192, 168, 1, 2), 24),
         }
     }

@@ -74,9 +74,6 @@ impl Networks {
         internet.ip("addr add 2001:db8:3::2/64 dev core0 nodad")?;
         internet.ip(&format!("addr add {SERVER6}/128 dev lo nodad"))?;
         internet.ip(&format!("route add default via 2001:db8:3::1 src {SERVER6}"))?;
-        if options.duplicate_address6 {
-            core.ip(&format!("addr add {WEIR_INTERNET}/128 dev weir0 nodad"))?;
-        }
         Ok(())
     }
 
