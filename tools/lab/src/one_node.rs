@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::home::Home;
 use crate::lab::Lab;
@@ -156,8 +157,17 @@ impl OneNode {
             Err(error) => panic!("the laboratory did not start: {error:#}"),
         };
         if let Err(error) = body(&mut net) {
-            panic!("{error:#}\n{}", net.lab.logs());
+            panic!("{error:#}\n{}{}", net.drops(), net.lab.logs());
         }
+    }
+
+    /// Returns a line for each reason for which weir has dropped packets.
+    fn drops(&self) -> String {
+        let Ok(counts) = self.weir.json(&["drops"]) else { return String::new() };
+        let counts = counts.as_array().into_iter().flatten();
+        let line =
+            |count: &Value| format!("dropped: {} {}\n", count["packets_total"], count["reason"]);
+        counts.filter(|count| count["packets_total"] != 0).map(line).collect()
     }
 }
 

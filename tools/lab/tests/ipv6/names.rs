@@ -16,6 +16,3 @@ pub(crate) const NOT_SUBSCRIBER: [&str; 2] = ["not-subscriber", "not-delegated"]
 pub(crate) const TOO_BIG: &str = "dont-fragment";
 /// What the internet sends to a home that has not asked for it: no flow, another remote, a ping.
 pub(crate) const UNSOLICITED: [&str; 3] = ["no-mapping", "filtered", "icmp-unsolicited"];
-
-/// Messages of other stations that claim an address of the worker, by side.
-pub(crate) const ADDRESS_CONFLICTS: &str = "weir_address_conflicts_total";
