@@ -10,8 +10,9 @@ use anyhow::{Result, ensure};
 const RESEND: Duration = Duration::from_millis(250);
 /// Longest answer in bytes.
 const ANSWER_MAX: usize = 65_535;
-/// Transmissions before a datagram counts as refused.
-const ATTEMPTS: usize = 4;
+/// Transmissions before a datagram counts as refused. They take two seconds: a kernel repeats a
+/// neighbor solicitation of which no answer came after one.
+const ATTEMPTS: usize = 8;
 
 /// Sends `payload` and waits for it to come back; fails if it comes back changed. Returns false if
 /// none of several transmissions is answered.
