@@ -18,16 +18,18 @@
 //! | `GET /metrics` | OpenMetrics text if asked for, else Prometheus' text format 0.0.4 |
 //! | `GET /report` | the node's answer to the controller of its cluster |
 //!
-//! FILTERS are `subscriber=&inside=&public=&remote=&protocol=&state=&older=&younger=&limit=`,
-//! OPTIONS `worker=&side=&inner=&filter=&count=`. The lines of `/sessions` and `/subscribers` come
-//! as the reader takes them.
+//! FILTERS are
+//! `family=&subscriber=&inside=&public=&remote=&protocol=&state=&older=&younger=&limit=`, OPTIONS
+//! `worker=&side=&inner=&filter=&count=`. ADDRESS, and the subscriber of a filter, is a
+//! [`HomeName`](crate::HomeName); the slash of a prefix is `%2F`. The lines of `/sessions` and
+//! `/subscribers` come as the reader takes them.
 //! While the node starts, `/status` reports what it waits for, and any other path but `/metrics` is
 //! refused with 503.
 //!
 //! Every status but 200 carries a [`Problem`], except that bytes that are not HTTP get a 400
 //! without a body.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +37,8 @@ pub use crate::reload::{
     GenerationStatus, Reload, ReloadChange, ReloadOutcome, RuleCount, RunningSettings,
     SettingsSource, SettingsTexts,
 };
-pub use crate::subscriber::{Block, Flushed, SubscriberLimits, SubscriberStatus};
+pub use crate::session::Session;
+pub use crate::subscriber::{Block, ClaimedPrefix, Flushed, SubscriberLimits, SubscriberStatus};
 /// All values of [`Session::state`].
 pub use weir_nat::SESSION_STATES;
 
@@ -170,6 +173,9 @@ pub struct WorkerStatus {
     /// Share of the last second spent on packets, 0 to 1.
     pub busy_ratio: f64,
     pub flows: u64,
+    /// Part of `flows`: IPv6 flows.
+    #[serde(default)]
+    pub flows6: u64,
     pub flows_max: u64,
     pub subscribers: u64,
     /// Number of the generation of settings in force; 0: those of the start.
@@ -270,38 +276,6 @@ pub struct DropCount {
     pub reason: String,
     pub help: String,
     pub packets_total: u64,
-}
-
-/// A mapping and one remote endpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
-    pub worker: usize,
-    pub shard: u32,
-    /// The home: outer source of its tunnel, or its address with plain access.
-    pub subscriber: Ipv4Addr,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub gre_key: Option<u32>,
-    pub protocol: String,
-    pub inside: SocketAddrV4,
-    pub public: SocketAddrV4,
-    pub remote: SocketAddrV4,
-    /// The destination that the home asks, if a rule redirected the flow to `remote`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub asked: Option<SocketAddrV4>,
-    /// TCP state, or the state of a datagram session.
-    pub state: String,
-    /// Age of the mapping.
-    pub age_sec: u32,
-    pub idle_sec: u32,
-    /// Idle time at which the session ends.
-    pub timeout_sec: u32,
-    /// Number of the flow's class; none if it has none.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub class: Option<u8>,
-    /// The worker's role for the shard: primary, acting, or a role that has a copy; none on a
-    /// standalone node.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub role: Option<String>,
 }
 
 /// Reason why a request was refused.
@@ -476,7 +450,7 @@ pub struct RouteStatus {
     /// access or internet.
     pub side: String,
     pub prefix: String,
-    pub next_hop: Ipv4Addr,
+    pub next_hop: IpAddr,
     pub metric: u32,
     /// Whether the guard has confirmed that the kernel took the route.
     pub is_set: bool,

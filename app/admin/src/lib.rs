@@ -5,10 +5,13 @@
 
 pub mod api;
 pub mod client;
+mod home_name;
 mod reload;
+mod session;
 mod subscriber;
 mod tally;
 mod trace;
 
+pub use home_name::{HomeName, HomeNameError};
 pub use tally::CaptureTally;
 pub use trace::{TraceStep, TracedPacket};

@@ -2,25 +2,34 @@
 
 use std::net::Ipv4Addr;
 
+use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
+
+use crate::home_name::HomeName;
 
 /// A subscriber that a worker holds state for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscriberStatus {
     pub worker: usize,
     pub shard: u32,
-    pub subscriber: Ipv4Addr,
+    pub subscriber: HomeName,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gre_key: Option<u32>,
     /// Paired address; none without translation.
     pub public_address: Option<Ipv4Addr>,
     pub blocks: Vec<Block>,
+    /// The IPv6 prefixes that it has claimed; none where homes do not claim them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub claims: Vec<ClaimedPrefix>,
     /// Leased ports of all protocols, those in quarantine included.
     pub ports_used: u32,
     /// Live mappings and ports in quarantine.
     pub mappings: u32,
-    /// Mappings plus further sessions.
+    /// Mappings plus further sessions, and IPv6 flows.
     pub flows: u32,
+    /// Part of `flows`: IPv6 flows.
+    #[serde(default)]
+    pub flows6: u32,
     /// Further sessions.
     #[serde(default)]
     pub sessions: u32,
@@ -59,8 +68,17 @@ pub struct Block {
     pub port_last: u16,
 }
 
+/// An IPv6 prefix that a home has claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimedPrefix {
+    pub prefix: Ipv6Net,
+    /// Flows of the home from there; 0: the claim rests, and ends with its hold time.
+    pub flows: u32,
+}
+
 /// Result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flushed {
+    /// Mappings and IPv6 flows that it ended.
     pub mappings: usize,
 }

@@ -4,12 +4,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_nat::{
-    AdminMut, BlockEvent, BlockEventKind, Endpoint, HomeLimit, HomeRefused, LoggedSubscriber,
-    SessionEvent,
+    AdminMut, BlockEvent, BlockEventKind, Endpoint, HoldingChange, HomeLimit, HomeRefused,
+    LoggedSubscriber, SessionEvent,
 };
 use weir_nat_log::BlockLogSender;
 use weir_nat_log_export::{
-    EventSender, ExportedHome, ExportedSession, NatEvent, NatEventKind, Quota,
+    EventSender, ExportedHome, ExportedPrefix, ExportedSession, NatEvent, NatEventKind, Quota,
 };
 use weir_worker::to_log;
 
@@ -97,11 +97,14 @@ impl BlockEventLog {
         let mut time = None;
         let mut time_ms = || *time.get_or_insert_with(|| unix_ms(SystemTime::now()));
         while let Some(event) = nat.next_session_event() {
-            let event = session_to_collectors(&event, time_ms(), self.domain);
-            let _ = collectors.push(event);
+            if let Some(event) = session_to_collectors(&event, time_ms(), self.domain) {
+                let _ = collectors.push(event);
+            }
         }
         while let Some(refused) = nat.next_refusal() {
-            let _ = collectors.push(refusal_to_collectors(&refused, time_ms(), self.domain));
+            if let Some(event) = refusal_to_collectors(&refused, time_ms(), self.domain) {
+                let _ = collectors.push(event);
+            }
         }
     }
 }
@@ -110,16 +113,17 @@ fn unix_ms(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-fn session_to_collectors(event: &SessionEvent, time_ms: u64, domain: u32) -> NatEvent {
+/// Converts an event for collectors, whose records name homes by an IPv4 address.
+fn session_to_collectors(event: &SessionEvent, time_ms: u64, domain: u32) -> Option<NatEvent> {
     let address = |it: Endpoint| SocketAddrV4::new(Ipv4Addr::from(it.address), it.port);
     let session = ExportedSession {
-        home: home(event.subscriber),
+        home: home(event.subscriber)?,
         inside: address(event.inside),
         public: address(event.public),
         remote: event.remote.map(address),
         protocol: event.protocol as u8,
     };
-    NatEvent {
+    Some(NatEvent {
         time_ms,
         node: domain,
         shard: event.shard.0,
@@ -130,11 +134,12 @@ fn session_to_collectors(event: &SessionEvent, time_ms: u64, domain: u32) -> Nat
             true => NatEventKind::SessionBegun(session),
             false => NatEventKind::SessionEnded(session),
         },
-    }
+    })
 }
 
-fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> NatEvent {
-    let home = home(refused.subscriber);
+/// Converts a refusal for collectors, whose records name homes by an IPv4 address.
+fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> Option<NatEvent> {
+    let home = home(refused.subscriber)?;
     let quota = |quota, limit| NatEventKind::QuotaExceeded { home, quota, limit };
     let kind = match refused.why {
         HomeLimit::Ports { limit } => quota(Quota::PortsPerHome, limit),
@@ -146,14 +151,21 @@ fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> Na
         },
         HomeLimit::Addresses => NatEventKind::AddressesExhausted { home },
     };
-    NatEvent { time_ms, node: domain, shard: refused.shard.0, lane: 0, epoch: 0, index: 0, kind }
+    let shard = refused.shard.0;
+    Some(NatEvent { time_ms, node: domain, shard, lane: 0, epoch: 0, index: 0, kind })
 }
 
-fn home(subscriber: LoggedSubscriber) -> ExportedHome {
-    ExportedHome { address: Ipv4Addr::from(subscriber.address), gre_key: subscriber.gre_key }
+/// Returns the home as records name it; `None` for one without a tunnel that is an IPv6 prefix.
+fn home(subscriber: LoggedSubscriber) -> Option<ExportedHome> {
+    match subscriber {
+        LoggedSubscriber::Address { address, gre_key } => {
+            Some(ExportedHome { address: Ipv4Addr::from(address), gre_key })
+        }
+        LoggedSubscriber::Prefix { .. } => None,
+    }
 }
 
-/// Converts an event for collectors, which receive only events about blocks.
+/// Converts an event for collectors, which receive only events about blocks and prefixes.
 fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatEvent> {
     let block = |block: weir_nat::HomeBlock| weir_nat_log_export::ExportedBlock {
         home: ExportedHome { address: Ipv4Addr::from(block.subscriber), gre_key: block.gre_key },
@@ -165,6 +177,16 @@ fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatE
         BlockEventKind::Allocated(it) => NatEventKind::BlockAllocated(block(it)),
         BlockEventKind::Released(it) => NatEventKind::BlockReleased(block(it)),
         BlockEventKind::Held(it) => NatEventKind::BlockHeld { block: block(it), since_ms: None },
+        BlockEventKind::Prefix(change, it) => {
+            let address = Ipv4Addr::from(it.subscriber);
+            let home = ExportedHome { address, gre_key: it.gre_key };
+            let prefix = ExportedPrefix { home, prefix64: it.prefix64 };
+            match change {
+                HoldingChange::Taken => NatEventKind::PrefixClaimed(prefix),
+                HoldingChange::Released => NatEventKind::PrefixReleased(prefix),
+                HoldingChange::Listed => NatEventKind::PrefixHeld(prefix),
+            }
+        }
         BlockEventKind::Taken { .. } | BlockEventKind::Left | BlockEventKind::Listed { .. } => {
             return None;
         }

@@ -120,6 +120,7 @@ fn options(collector: &CollectorSettings, node: &str) -> CollectorOptions {
         address: collector.address.clone(),
         format,
         spool,
+        has_prefixes: collector.has_prefixes,
         queue_records: QUEUE_RECORDS,
         resend: RESEND,
         flush: FLUSH,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use weir_config::{Config, InterfaceSettings};
-use weir_engine::{AccessMode, EngineConfig, SideConfig};
+use weir_engine::{AccessMode, EngineConfig, Side6Config, SideConfig};
 use weir_nat::{AddressRanges, ShardIndex};
 use weir_node_core::ClusterRoom;
 use weir_node_core::live::{fragment_limits, live_engine_settings};
@@ -54,6 +54,10 @@ fn side(interface: &InterfaceSettings) -> SideConfig {
         address: interface.address,
         gateways: interface.gateways.clone(),
         gateway_macs: interface.gateway_macs.iter().copied().map(Mac).collect(),
+        ipv6: interface
+            .ipv6
+            .as_ref()
+            .map(|ipv6| Side6Config { address: ipv6.address, gateways: ipv6.gateways.clone() }),
         vlan: interface.vlan,
         mtu: interface.mtu,
     }

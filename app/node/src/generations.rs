@@ -95,7 +95,7 @@ impl BuiltFor {
     /// When the settings cannot work.
     fn build(&self, config: &Config, number: u64) -> Result<BuiltGeneration, String> {
         let began = Instant::now();
-        let flows = FlowSettings::new(&config.policy, &config.public)?;
+        let flows = FlowSettings::new(&config.policy, &config.public, &config.ipv6)?;
         let (mut settings, mut left) = (Vec::new(), Vec::new());
         for (worker, built_for) in self.nat.iter().enumerate() {
             let room = self.rooms.get(worker);

@@ -45,7 +45,7 @@ fn route(is_set: bool) -> RouteStatus {
         worker: 0,
         side: "access".into(),
         prefix: "10.100.0.1/32".into(),
-        next_hop: Ipv4Addr::new(10, 9, 0, 1),
+        next_hop: Ipv4Addr::new(10, 9, 0, 1).into(),
         metric: 7,
         is_set,
     }

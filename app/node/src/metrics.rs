@@ -19,7 +19,7 @@ use crate::generation_metrics::{generations, rules};
 use crate::member_metrics::member;
 use crate::node::{Node, WorkerHandle};
 use crate::start_progress::{StartProgress, awaited_names};
-use crate::worker_stats::{ShardStats, TableStats, WorkerStats};
+use crate::worker_stats::{Gauge, ShardStats, TableStats, WorkerStats};
 
 /// Returns all metrics at this moment.
 pub(crate) fn text(node: &Arc<Node>) -> String {
@@ -129,6 +129,7 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     family.gauge("weir_flows_max", "Flows the table can hold.", flows_max)?;
     let creates = per_worker(workers, |stats| stats.flow_creates.get());
     family.counter("weir_flow_creates", "Flows created.", creates)?;
+    families(family, workers)?;
     let expired = per_worker(workers, |stats| stats.flow_expired.get());
     family.counter("weir_flow_expired", "Flows removed because they were idle.", expired)?;
     let superseded = per_worker(workers, |stats| stats.flow_superseded.get());
@@ -159,6 +160,26 @@ fn tables(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), E
     )?;
     uses(family, workers)?;
     memory(family, workers)
+}
+
+/// Writes the parts of `weir_flows` and `weir_flow_creates_total` by address family, in families of
+/// their own: a label there would be missing in `weir_flows_max`, which alerts divide by.
+fn families(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
+    let series = |of: fn(&WorkerStats) -> &[Gauge; 2]| {
+        let mut series = Vec::new();
+        for (number, worker) in workers {
+            for (name, gauge) in ["4", "6"].into_iter().zip(of(&worker.stats)) {
+                let labels = Labels([("worker", number), ("family", name), NO_LABEL]);
+                series.push((labels, gauge.get()));
+            }
+        }
+        series
+    };
+    let flows = series(|stats| &stats.family_flows).into_iter();
+    let flows = flows.map(|(labels, value)| (labels, value as f64));
+    family.gauge("weir_family_flows", "Flows in the table by address family.", flows)?;
+    let creates = series(|stats| &stats.family_flow_creates);
+    family.counter("weir_family_flow_creates", "Flows created, by address family.", creates)
 }
 
 fn uses(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Error> {
@@ -256,12 +277,19 @@ fn ports(family: &mut Family<'_, '_>, workers: &[Numbered<'_>]) -> Result<(), Er
     family.counter("weir_tx_dropped", "Frames the device did not take in time.", dropped)?;
     let gateways =
         per_port(workers, |worker, side| f64::from(u8::from(worker.stats.engine.gateway_up(side))));
-    family.gauge("weir_gateway_up", "1 while a gateway of the side answers ARP.", gateways)?;
+    family.gauge(
+        "weir_gateway_up",
+        "1 while a gateway of the side answers in each family that the side has.",
+        gateways,
+    )?;
     let claims = per_port(workers, |worker, side| worker.stats.engine.refused_claims(side).0);
     let help = "ARP messages that claimed a neighbour's address for a MAC that it does not have.";
     family.counter("weir_arp_claims_refused", help, claims)?;
     let moves = per_port(workers, |worker, side| worker.stats.engine.gateway_moves(side).0);
     family.counter("weir_gateway_moves", "Gateways found at another MAC than before.", moves)?;
+    let conflicts = per_port(workers, |worker, side| worker.stats.engine.address_conflicts(side).0);
+    let help = "Messages of other stations that have an IPv6 address of the worker.";
+    family.counter("weir_address_conflicts", help, conflicts)?;
     let wrong = per_port(workers, |worker, side| worker.stats.engine.wrong_checksums(side));
     let help = "TCP SYNs with a wrong checksum, of those that were looked at, one in 64.";
     family.counter("weir_syn_checksums_wrong", help, wrong)

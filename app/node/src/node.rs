@@ -293,6 +293,7 @@ impl WorkerHandle {
             silent_ms: now_ms.saturating_sub(stats.seen_ms.get()),
             busy_ratio: stats.busy_ratio(),
             flows: stats.flows.get(),
+            flows6: stats.family_flows[1].get(),
             flows_max: stats.flows_max.get(),
             subscribers: stats.subscribers.get(),
             generation: stats.generation.get(),

@@ -100,8 +100,13 @@ fn nanoseconds(cycles: u64, hz: u64) -> u64 {
 fn publish_worker<F: Frame>(engine: &Engine<F>, stats: &WorkerStats) {
     let gauges = engine.nat().admin().gauges();
     stats.flows.set(gauges.flows.into());
+    stats.family_flows[0].set((gauges.flows - gauges.flows6).into());
+    stats.family_flows[1].set(gauges.flows6.into());
     stats.flows_max.set(gauges.flows_max.into());
     stats.flow_creates.set(gauges.flow_creates_total);
+    let creates6 = gauges.flow_creates6_total;
+    stats.family_flow_creates[0].set(gauges.flow_creates_total - creates6);
+    stats.family_flow_creates[1].set(creates6);
     stats.flow_expired.set(gauges.flow_expired_total);
     stats.flow_superseded.set(gauges.flow_superseded_total);
     stats.flow_rematched.set(gauges.flow_rematched_total);

@@ -16,8 +16,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use weir_engine::LiveSettings;
 use weir_nat::{
-    LoggedFlow, PageCursor, SessionFilter, SessionView, ShardId, SubscriberCursor, SubscriberPart,
-    SubscriberView,
+    HomeSelector, LoggedFlow, PageCursor, SessionFilter, SessionView, ShardId, SubscriberCursor,
+    SubscriberPart, SubscriberView,
 };
 
 use crate::capture::CapturePoint;
@@ -36,7 +36,7 @@ pub(crate) struct Page {
     pub has_more: bool,
 }
 
-/// A page of the homes and blocks of one outer address.
+/// A page of the homes with one name and what they hold.
 #[derive(Debug)]
 pub(crate) struct SubscriberPage {
     pub cursor: SubscriberCursor,
@@ -76,11 +76,11 @@ pub(crate) enum WorkerRequest {
     /// earlier, even without a session, when many slots have been visited.
     Sessions { page: Page, filter: SessionFilter, reply: oneshot::Sender<Page> },
     /// Fills `page` up to the capacity of its vector, going on from its cursor.
-    Subscriber { outer: u32, page: SubscriberPage, reply: oneshot::Sender<SubscriberPage> },
+    Subscriber { name: HomeSelector, page: SubscriberPage, reply: oneshot::Sender<SubscriberPage> },
     /// As [`Sessions`](Self::Sessions), with all homes, or those of one shard.
     Homes { page: HomesPage, shard: Option<ShardId>, reply: oneshot::Sender<HomesPage> },
-    /// Removes the mappings of an outer address; answers how many there were.
-    Flush { outer: u32, reply: oneshot::Sender<usize> },
+    /// Removes the mappings and IPv6 flows of the homes with a name; answers how many there were.
+    Flush { name: HomeSelector, reply: oneshot::Sender<usize> },
     /// Copies frames into the capture point until its reader goes away; false when a capture
     /// already runs.
     Capture { point: Box<CapturePoint>, reply: oneshot::Sender<bool> },
@@ -200,7 +200,9 @@ mod tests {
         let worker = std::thread::spawn(move || {
             let mut answered = 0;
             while answered < 100 {
-                if let Some(WorkerRequest::Flush { outer, reply }) = mailbox.take() {
+                if let Some(WorkerRequest::Flush { name: HomeSelector::Ipv4(outer), reply }) =
+                    mailbox.take()
+                {
                     reply.send(outer as usize + 1).unwrap();
                     answered += 1;
                 }
@@ -209,7 +211,8 @@ mod tests {
         });
         runtime().block_on(async {
             for outer in 0..100 {
-                let answer = requester.ask(|reply| WorkerRequest::Flush { outer, reply }).await;
+                let name = HomeSelector::Ipv4(outer);
+                let answer = requester.ask(|reply| WorkerRequest::Flush { name, reply }).await;
                 assert_eq!(answer, Ok(outer as usize + 1));
             }
         });
@@ -218,17 +221,18 @@ mod tests {
 
     #[test]
     fn a_stopped_worker_and_a_full_queue_give_different_errors() {
+        let name = HomeSelector::Ipv4(1);
         let (requester, mailbox) = mailbox();
         runtime().block_on(async {
             let (replies, _answers): (Vec<_>, Vec<_>) =
                 (0..QUEUE).map(|_| oneshot::channel::<usize>()).unzip();
             for reply in replies {
-                requester.queue.try_send(WorkerRequest::Flush { outer: 1, reply }).unwrap();
+                requester.queue.try_send(WorkerRequest::Flush { name, reply }).unwrap();
             }
-            let answer = requester.ask(|reply| WorkerRequest::Flush { outer: 1, reply }).await;
+            let answer = requester.ask(|reply| WorkerRequest::Flush { name, reply }).await;
             assert_eq!(answer, Err(AskError::QueueFull));
             drop(mailbox);
-            let answer = requester.ask(|reply| WorkerRequest::Flush { outer: 1, reply }).await;
+            let answer = requester.ask(|reply| WorkerRequest::Flush { name, reply }).await;
             assert_eq!(answer, Err(AskError::Stopped));
         });
     }

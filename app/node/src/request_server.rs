@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use weir_nat::{Admin, AdminMut, Flush, SessionFilter, ShardId, Tick};
+use weir_nat::{Admin, AdminMut, Flush, HomeSelector, SessionFilter, ShardId, Tick};
 
 use crate::capture::CapturePoint;
 use crate::request::{HomesPage, LiveSwap, Mailbox, Page, SubscriberPage, WorkerRequest};
@@ -17,8 +17,8 @@ const SLOTS_PER_TURN: usize = 256;
 /// match.
 const TURNS_PER_PAGE: usize = 4096;
 
-/// Positions, homes and blocks visited per turn to show what an address holds. A position costs one
-/// look-up in the index at most.
+/// Positions, homes, blocks and slots of claims visited per turn to show what a home holds. A
+/// position costs one look-up in the index at most.
 const PARTS_PER_TURN: usize = 256;
 
 /// The worker's open work besides packets.
@@ -45,7 +45,7 @@ enum Work {
 /// A page of homes and blocks being filled.
 #[derive(Debug)]
 struct Homes {
-    outer: u32,
+    name: HomeSelector,
     page: SubscriberPage,
     reply: oneshot::Sender<SubscriberPage>,
 }
@@ -153,12 +153,12 @@ impl RequestServer {
                 let turns_left = TURNS_PER_PAGE;
                 self.work = Some(Work::Listing(HomesListing { page, shard, turns_left, reply }));
             }
-            WorkerRequest::Subscriber { outer, page, reply } => {
-                self.work = Some(Work::Homes(Homes { outer, page, reply }));
+            WorkerRequest::Subscriber { name, page, reply } => {
+                self.work = Some(Work::Homes(Homes { name, page, reply }));
             }
-            WorkerRequest::Flush { outer, reply } => {
+            WorkerRequest::Flush { name, reply } => {
                 self.work =
-                    Some(Work::Flushing(Flushing { flush: nat.read().begin_flush(outer), reply }));
+                    Some(Work::Flushing(Flushing { flush: nat.read().begin_flush(name), reply }));
             }
             WorkerRequest::Capture { point, reply } => {
                 let is_free = self.capture_point.is_none();
@@ -254,7 +254,7 @@ impl Homes {
         }
         let page = &mut self.page;
         page.has_more =
-            nat.subscriber_parts(self.outer, &mut page.cursor, PARTS_PER_TURN, &mut page.parts);
+            nat.subscriber_parts(self.name, &mut page.cursor, PARTS_PER_TURN, &mut page.parts);
         let is_full = page.parts.len() + PARTS_PER_TURN > page.parts.capacity();
         if page.has_more && !is_full {
             return Some(self);
@@ -286,11 +286,13 @@ mod tests {
     use crate::request::mailbox;
 
     const SESSIONS: u16 = 3000;
+    const HOME: HomeSelector = HomeSelector::Ipv4(0x0ac8_0001);
 
     fn nat_with_sessions() -> Nat {
         let shard = NatShardConfig {
             id: ShardId(7),
             public: vec!["203.0.113.0/30".parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 16,
         };
         let mut nat = Nat::new(NatConfig {
@@ -344,7 +346,7 @@ mod tests {
                 tokio::join!(asked, served).0.unwrap()
             });
             assert_eq!(page.sessions.capacity(), 1024, "the worker must not allocate");
-            ports.extend(page.sessions.iter().map(|session| session.inside.port));
+            ports.extend(page.sessions.iter().filter_map(|it| Some(it.ipv4()?.inside.port)));
             cursor = page.cursor;
             if !page.has_more {
                 break;
@@ -365,10 +367,8 @@ mod tests {
             let (reply, mut answer) = oneshot::channel();
             let room = Vec::with_capacity(PARTS_PER_TURN);
             let page = SubscriberPage { cursor, parts: room, has_more: true };
-            request_server.begin(
-                WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply },
-                nat.admin_mut(),
-            );
+            request_server
+                .begin(WorkerRequest::Subscriber { name: HOME, page, reply }, nat.admin_mut());
             turns(&mut request_server, &mut nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.parts.capacity(), PARTS_PER_TURN, "the worker must not allocate");
@@ -377,7 +377,7 @@ mod tests {
         }
         // A position, a home and its blocks.
         assert_eq!(pages, 1 + parts.len() / PARTS_PER_TURN);
-        assert_eq!(subscriber_views(parts), nat.admin().subscriber(0x0ac8_0001));
+        assert_eq!(subscriber_views(parts), nat.admin().subscriber(HOME));
     }
 
     #[test]
@@ -392,11 +392,11 @@ mod tests {
             has_more: true,
         };
         request_server
-            .begin(WorkerRequest::Subscriber { outer: 0x0ac8_0001, page, reply }, nat.admin_mut());
+            .begin(WorkerRequest::Subscriber { name: HOME, page, reply }, nat.admin_mut());
         drop(answer);
         assert_eq!(turns(&mut request_server, &mut nat), 2);
         let (reply, answer) = oneshot::channel();
-        request_server.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, nat.admin_mut());
+        request_server.begin(WorkerRequest::Flush { name: HOME, reply }, nat.admin_mut());
         drop(answer);
         turns(&mut request_server, &mut nat);
         assert_eq!(nat.admin().gauges().flows, 0);
@@ -415,7 +415,7 @@ mod tests {
             turns(request_server, nat);
             let page = answer.try_recv().unwrap();
             assert_eq!(page.homes.capacity(), SLOTS_PER_TURN);
-            page.homes.iter().map(|home| home.outer).collect::<Vec<_>>()
+            page.homes.iter().filter_map(|home| home.home.ipv4()).collect::<Vec<_>>()
         };
         assert_eq!(list(&mut request_server, &mut nat, None), [0x0ac8_0001]);
         assert_eq!(list(&mut request_server, &mut nat, Some(ShardId(7))), [0x0ac8_0001]);
@@ -431,7 +431,7 @@ mod tests {
             sessions: Vec::with_capacity(1024),
             has_more: true,
         };
-        let filter = SessionFilter { subscriber: Some(1), ..SessionFilter::default() };
+        let filter = SessionFilter { subscriber: Some(1.into()), ..SessionFilter::default() };
         let dump = Dump { page, filter, turns_left: 2, reply };
         let dump = dump.go_on(nat.admin()).unwrap();
         assert!(dump.go_on(nat.admin()).is_none());
@@ -451,7 +451,7 @@ mod tests {
         let (_requester, mailbox) = mailbox();
         let mut request_server = RequestServer::new(mailbox);
         let (reply, mut answer) = oneshot::channel();
-        request_server.begin(WorkerRequest::Flush { outer: 0x0ac8_0001, reply }, nat.admin_mut());
+        request_server.begin(WorkerRequest::Flush { name: HOME, reply }, nat.admin_mut());
         assert!(turns(&mut request_server, &mut nat) > 12, "a block and a protocol at a time");
         assert_eq!(answer.try_recv(), Ok(usize::from(SESSIONS)));
         assert_eq!(nat.admin().gauges().flows, 0);

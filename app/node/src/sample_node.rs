@@ -1,13 +1,15 @@
 //! A node without DPDK for tests: real stats and mailboxes, a thread of the test in the worker's
 //! place.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use ipnet::Ipv6Net;
 use weir_engine::{Direction, EngineCounters, Side};
 use weir_nat::{
-    BlockView, Endpoint, FlowClass, HomeLimits, Protocol, SessionView, ShardId, SubscriberPart,
+    BlockView, ClaimView, Endpoint, Endpoint6, FlowClass, HomeLimits, HomeSelector, HomeView,
+    Protocol, SessionEnds, SessionEnds4, SessionEnds6, SessionView, ShardId, SubscriberPart,
     SubscriberView,
 };
 use weir_process::Log;
@@ -25,6 +27,12 @@ use crate::worker_stats::WorkerStats;
 const TSC_HZ: u64 = 2_000_000_000;
 /// The home that the node knows: 10.200.0.1.
 pub(crate) const HOME: u32 = 0x0ac8_0001;
+const SAMPLE_HOME: HomeView = HomeView::Ipv4 { outer: HOME, gre_key: None };
+/// What the home has claimed.
+const CLAIM: ClaimView = ClaimView {
+    prefix: Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, 0x1000, 1, 0, 0, 0, 0), 64),
+    flows: 1,
+};
 
 /// The file of a single node with one worker.
 pub(crate) const SAMPLE_FILE: &str = r#"[[worker]]
@@ -48,6 +56,11 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
     let stats = WorkerStats::new(counters, 1, TSC_HZ);
     stats.seen_ms.set(u64::try_from(clock.now().as_millis()).unwrap());
     stats.flows.set(3);
+    stats.family_flows[0].set(2);
+    stats.family_flows[1].set(1);
+    stats.flow_creates.set(5);
+    stats.family_flow_creates[0].set(3);
+    stats.family_flow_creates[1].set(2);
     stats.flows_max.set(1000);
     stats.memory_bytes.set(64_000);
     stats.page_bytes[0].set(1 << 30);
@@ -116,24 +129,37 @@ fn port(device: &str) -> PortHandle {
 pub(crate) fn session(number: u16) -> SessionView {
     SessionView {
         shard: ShardId(7),
-        outer: HOME,
-        gre_key: None,
+        home: SAMPLE_HOME,
         protocol: Protocol::Udp,
-        inside: Endpoint::new(0xc0a8_0102, number),
-        public: Endpoint::new(0xcb00_7101, number),
-        remote: Endpoint::new(0x0101_0101, 53),
+        ends: SessionEnds::Ipv4(SessionEnds4 {
+            inside: Endpoint::new(0xc0a8_0102, number),
+            public: Endpoint::new(0xcb00_7101, number),
+            remote: Endpoint::new(0x0101_0101, 53),
+            asked: None,
+        }),
         state: "stream",
         age_sec: 2,
         idle_sec: 1,
         timeout_sec: 300,
-        asked: None,
         class: FlowClass::NONE,
     }
 }
 
+/// Returns an IPv6 flow of [`HOME`].
+pub(crate) fn session6(number: u16) -> SessionView {
+    let inside = Endpoint6::new(0x2001_0db8_1000_0001_0000_0000_0000_0007, number);
+    let remote = Endpoint6::new(0x2001_0db8_0009_0000_0000_0000_0000_0001, 443);
+    let ends = SessionEnds::Ipv6(SessionEnds6 { inside, remote });
+    SessionView { ends, ..session(number) }
+}
+
 /// Fills in a worker's answer about a home.
-pub(crate) fn show_subscriber(outer: u32, page: &mut SubscriberPage) {
-    let parts = if outer == HOME { subscriber_parts() } else { Vec::new() };
+pub(crate) fn show_subscriber(name: HomeSelector, page: &mut SubscriberPage) {
+    let is_it = match name {
+        HomeSelector::Ipv4(outer) => outer == HOME,
+        HomeSelector::Ipv6(net) => CLAIM.prefix.contains(&net),
+    };
+    let parts = if is_it { subscriber_parts() } else { Vec::new() };
     page.parts.extend(parts);
     page.has_more = false;
 }
@@ -147,13 +173,14 @@ pub(crate) fn show_homes(shard: Option<ShardId>, page: &mut HomesPage) {
 fn home() -> SubscriberView {
     SubscriberView {
         shard: ShardId(7),
-        outer: HOME,
-        gre_key: None,
+        home: SAMPLE_HOME,
         public_address: Some(0xcb00_7101),
         blocks: Vec::new(),
+        claims: Vec::new(),
         ports_used: 3,
         mappings: 2,
         flows: 4,
+        flows6: 1,
         sessions: 2,
         blocks_held: 1,
         new_flows_left: 9,
@@ -165,5 +192,5 @@ fn home() -> SubscriberView {
 fn subscriber_parts() -> Vec<SubscriberPart> {
     let home = home();
     let block = BlockView { public_address: 0xcb00_7101, port_first: 1024, port_last: 1279 };
-    vec![SubscriberPart::Home(home), SubscriberPart::Block(block)]
+    vec![SubscriberPart::Home(home), SubscriberPart::Block(block), SubscriberPart::Claim(CLAIM)]
 }

@@ -117,6 +117,7 @@ pub(crate) mod tests {
             silent_ms: 0,
             busy_ratio: 0.0,
             flows: 0,
+            flows6: 0,
             flows_max: 1000,
             subscribers: 0,
             generation: 0,

@@ -66,8 +66,12 @@ pub(crate) struct WorkerStats {
     /// Changes that should wait for copies, in shards that have none.
     pub commits_alone: Gauge,
     pub flows: Gauge,
+    /// The parts of `flows`: IPv4, IPv6.
+    pub family_flows: [Gauge; 2],
     pub flows_max: Gauge,
     pub flow_creates: Gauge,
+    /// The parts of `flow_creates`: IPv4, IPv6.
+    pub family_flow_creates: [Gauge; 2],
     pub flow_expired: Gauge,
     pub flow_superseded: Gauge,
     pub flow_rematched: Gauge,
@@ -128,8 +132,10 @@ impl WorkerStats {
             held: Gauge::default(),
             commits_alone: Gauge::default(),
             flows: Gauge::default(),
+            family_flows: Default::default(),
             flows_max: Gauge::default(),
             flow_creates: Gauge::default(),
+            family_flow_creates: Default::default(),
             flow_expired: Gauge::default(),
             flow_superseded: Gauge::default(),
             flow_rematched: Gauge::default(),

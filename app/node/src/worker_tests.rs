@@ -65,6 +65,7 @@ fn engine() -> Engine<Mbuf> {
         address: ADDRESSES[side as usize].parse().unwrap(),
         gateways: vec![GATEWAYS[side as usize].parse().unwrap()],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };
@@ -81,6 +82,7 @@ fn engine() -> Engine<Mbuf> {
             shards: vec![weir_nat::NatShardConfig {
                 id: ShardId(1),
                 public: vec!["203.0.113.0/29".parse().unwrap()],
+                public6: Vec::new(),
                 subscribers_max: 16,
             }],
             ..NatConfig::default()

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use weir_config::{
-    Access, Checked, Config, ConfigFile, Desired, Diagnostic, MemberFile, Parsed, PortShare,
-    REDIRECT_BYTES,
+    Access, AccessSetting, Checked, Config, ConfigFile, DelegationMode, Desired, Diagnostic,
+    Ipv6Settings, MemberFile, Parsed, PortShare, REDIRECT_BYTES,
 };
 use weir_node_core::TableMemory;
 
@@ -14,7 +14,8 @@ use crate::rules::{LoadedPolicy, print_policy};
 /// Check configuration files: all errors and warnings at once, each with line and column.
 ///
 /// Says how much memory the tables of each worker will take, and how homes share public addresses
-/// and ports; of a cluster file which shards it makes and what the replicas' reserve lanes cost.
+/// and ports; how many shards serve IPv6; of a cluster file which shards it makes and what the
+/// replicas' reserve lanes cost.
 /// The files of nodes are checked to fit their cluster file and each other, in whatever order they
 /// are given. Needs no root and touches no device.
 /// Reads the files of the sets and compiles the rules: rules that are never reached, what a packet
@@ -200,6 +201,8 @@ fn print_file(file: &ConfigFile, access: Option<&Access>) -> String {
             print_tables(config);
             let shards = config.shards.iter();
             print_port_shares(shards.map(|shard| (shard.id, config.port_share(shard))));
+            let public6 = config.shards.iter().map(|shard| &shard.public6[..]);
+            print_ipv6(public6, &config.access, &config.ipv6);
             format!("workers: {}, shards: {}", config.workers.len(), config.shards.len())
         }
         ConfigFile::Cluster(desired) => {
@@ -245,6 +248,8 @@ fn print_cluster(desired: &Desired) {
         desired.reserved_addresses()
     );
     print_port_shares(desired.shards.iter().map(|shard| (shard.id, desired.port_share(shard))));
+    let public6 = desired.shards.iter().map(|shard| &shard.public6[..]);
+    print_ipv6(public6, &desired.access, &desired.ipv6);
     println!(
         "routes: {} on the access switch, {} on the internet switch",
         desired.access_routes(),
@@ -254,6 +259,30 @@ fn print_cluster(desired: &Desired) {
 
 fn numbers(first: u32, last: u32) -> String {
     if first == last { format!("shard {first}") } else { format!("shards {first}..={last}") }
+}
+
+/// Prints how many shards serve IPv6, and what homes may send from. `public6` are the prefixes of
+/// each shard.
+fn print_ipv6<'s>(
+    public6: impl Iterator<Item = &'s [ipnet::Ipv6Net]>,
+    access: &Access,
+    settings: &Ipv6Settings,
+) {
+    let counts: Vec<usize> = public6.map(<[_]>::len).filter(|count| *count > 0).collect();
+    if counts.is_empty() {
+        return;
+    }
+    let homes = match (access.mode, settings.delegation) {
+        (AccessSetting::Plain, _) => format!("a /{} is one home", settings.home_length6),
+        (_, DelegationMode::Claim) => {
+            format!("homes claim a /64, held {} s after its last flow", settings.claim_hold_sec)
+        }
+        (_, DelegationMode::Static) => {
+            format!("homes have {} static prefixes", settings.delegations.len())
+        }
+    };
+    let prefixes: usize = counts.iter().sum();
+    println!("IPv6 shards: {}, prefixes: {prefixes}; {homes}", counts.len());
 }
 
 /// Prints a line for each run of shards that are alike.

@@ -9,7 +9,7 @@ use clap::{Command, CommandFactory, FromArgMatches};
 use crate::Arguments;
 
 /// Values that are valid for one argument and invalid for most others.
-const VALUES: [&str; 32] = [
+const VALUES: [&str; 34] = [
     "",
     "-",
     "--",
@@ -32,6 +32,8 @@ const VALUES: [&str; 32] = [
     "203.0.113.1:4000",
     "1.2.3.4:65536",
     "::1",
+    "2001:db8:1000:100::/56",
+    "[2001:db8:9::1]:443",
     "2026-03-01T12:00:00Z",
     "2026-02-30T12:00:00Z",
     "-9999-01-01T00:00:00Z",

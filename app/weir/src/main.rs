@@ -10,6 +10,7 @@ mod cluster;
 mod controller;
 mod drain;
 mod drops;
+mod endpoints;
 mod etcd;
 mod events;
 mod fence;
@@ -214,6 +215,10 @@ mod tests {
             "rules diff new.toml --socket n.sock",
             "subscriber show 10.200.0.1",
             "subscriber flush 10.200.0.1",
+            "subscriber show 2001:db8:1000:100::/56",
+            "subscriber check 2001:db8:1000:100::7",
+            "sessions --family 6 --inside 2001:db8:1000::/48 --remote [2001:db8:9::1]:443",
+            "sessions --subscriber 2001:db8:1000:100::/56",
             "sessions --subscriber 10.200.0.1 --public 203.0.113.1:4000 --remote 1.1.1.1:53 --limit 5",
             "sessions --inside 192.168.1.0/24 --public 203.0.113.1 --remote 1.1.1.1 --protocol tcp --state established",
             "sessions --older 3600 --younger 7200",
@@ -264,6 +269,11 @@ mod tests {
             "where 203.0.113.1 --home 10.200.0.1 --from 2026-03-01T12:00:00Z --to 2026-03-01T13:00:00Z",
             "sessions --public 1.2.3",
             "sessions --protocol sctp",
+            "sessions --family 5",
+            "sessions --public 2001:db8::1",
+            "sessions --inside 2001:db8::/129",
+            "sessions --subscriber 10.200.0",
+            "subscriber show 2001:db8::/129",
             "sessions --state new",
             "sessions --limit 0",
             "routes --config /etc/weir/weir.toml --socket /run/weir/n1.sock",

@@ -5,15 +5,16 @@ mod show;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Context;
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use weir_admin::api::{MemberStatus, RouteStatus, ShardStatus};
 use weir_admin::client::{Client, ClientError};
+use weir_routes::bird::{BirdError, ExportedRoute};
 use weir_routes::comparison::{ComparisonLine, SideRoutes, compare};
 use weir_routes::{GuardOptions, Route, RouteSide, bird, dump};
 
@@ -35,6 +36,7 @@ const NOT_FOUND: u16 = 404;
 ///
 ///   weir routes
 ///   weir routes --config /etc/weir/weir.toml --bird /run/bird-weir.ctl
+///   weir routes --access-protocol access_switch,access_switch6
 ///   weir routes --json | jq '.routes[] | select(.differences != [])'
 ///
 /// Exit codes: 0 all is as wanted, 1 something differs, 3 the node or BIRD did not answer, and
@@ -50,12 +52,12 @@ pub(crate) struct Args {
     /// Control socket of BIRD.
     #[arg(long, value_name = "PATH", default_value = bird::SOCKET)]
     bird: PathBuf,
-    /// BIRD's protocol to the access switch.
-    #[arg(long, value_name = "NAME", default_value = "access_switch")]
-    access_protocol: String,
-    /// BIRD's protocol to the internet switch.
-    #[arg(long, value_name = "NAME", default_value = "internet_switch")]
-    internet_protocol: String,
+    /// BIRD's protocol to the access switch; two with a comma if each family has its own.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "access_switch")]
+    access_protocol: Vec<String>,
+    /// BIRD's protocol to the internet switch, likewise.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "internet_switch")]
+    internet_protocol: Vec<String>,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -66,7 +68,7 @@ struct Look {
     cluster: String,
     /// The node's own status of each route that it wants.
     wanted: BTreeMap<Route, RouteStatus>,
-    shards: BTreeMap<(RouteSide, Ipv4Net), u32>,
+    shards: BTreeMap<(RouteSide, IpNet), u32>,
     lines: Vec<ComparisonLine>,
     /// Reasons why BIRD did not report its exports, by side.
     silences: Vec<(RouteSide, String)>,
@@ -116,17 +118,28 @@ fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
     let routes: Vec<Route> = wanted.keys().copied().collect();
     let tables = GuardOptions::default().tables;
     let (mut lines, mut silences) = (Vec::new(), Vec::new());
-    for (side, protocol) in
+    for (side, protocols) in
         [(RouteSide::Access, &args.access_protocol), (RouteSide::Internet, &args.internet_protocol)]
     {
         let table = tables.of(side);
         let kernel = dump(table).with_context(|| format!("the kernel's table {table}"))?;
-        let exported = bird::exported(&args.bird, protocol);
+        let exported = exported(&args.bird, protocols);
         let known = exported.as_deref().ok();
         lines.extend(compare(&routes, SideRoutes { side, kernel: &kernel, exported: known }));
         silences.extend(exported.err().map(|error| (side, error.to_string())));
     }
     Ok(Look { cluster: member.cluster, wanted, shards, lines, silences })
+}
+
+/// Returns the routes that BIRD exports to any of these protocols.
+fn exported(socket: &Path, protocols: &[String]) -> Result<Vec<ExportedRoute>, BirdError> {
+    let mut routes = Vec::new();
+    for protocol in protocols {
+        routes.extend(bird::exported(socket, protocol)?);
+    }
+    routes.sort_unstable();
+    routes.dedup();
+    Ok(routes)
 }
 
 fn by_route(statuses: Vec<RouteStatus>) -> anyhow::Result<BTreeMap<Route, RouteStatus>> {
@@ -142,12 +155,12 @@ fn by_route(statuses: Vec<RouteStatus>) -> anyhow::Result<BTreeMap<Route, RouteS
 
 /// Returns the shard of each prefix, as far as the node's shards show it: they do not show the
 /// address by which the switches steer a shard without a tunnel.
-fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(RouteSide, Ipv4Net), u32> {
+fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(RouteSide, IpNet), u32> {
     let mut by_prefix = BTreeMap::new();
     for shard in shards {
-        let endpoint = shard.endpoint.map(|it| (RouteSide::Access, Ipv4Net::from(it)));
+        let endpoint = shard.endpoint.map(|it| (RouteSide::Access, Ipv4Net::from(it).into()));
         let public = shard.public.iter().filter_map(|it| it.parse().ok());
-        let public = public.map(|it: Ipv4Net| (RouteSide::Internet, it.trunc()));
+        let public = public.map(|it: IpNet| (RouteSide::Internet, it.trunc()));
         by_prefix.extend(endpoint.into_iter().chain(public).map(|key| (key, shard.shard)));
     }
     by_prefix

@@ -13,6 +13,9 @@ use weir_admin::client::ClientError;
 use crate::node_socket::NodeSocket;
 use crate::table::{Align, Table};
 
+/// Position of the column that is there only with IPv6 flows: behind all flows, of which they are.
+const IPV6_COLUMN: usize = 4;
+
 /// Say in one word how the node is, and why.
 ///
 /// OK: everything forwards. DEGRADED: packets are forwarded, something needs a look. DOWN: nothing
@@ -78,23 +81,7 @@ fn print(status: &Status) -> io::Result<()> {
         print_membership(membership, &mut out)?;
         writeln!(out)?;
     }
-    let mut table = Table::new(&[
-        ("worker", Align::Right),
-        ("core", Align::Right),
-        ("busy", Align::Right),
-        ("flows", Align::Right),
-        ("of", Align::Right),
-        ("new flows/s", Align::Right),
-        ("drops/s", Align::Right),
-        ("subscribers", Align::Right),
-        ("generation", Align::Right),
-        ("memory", Align::Right),
-        ("pages", Align::Left),
-    ]);
-    for worker in &status.workers {
-        table.row(worker_row(worker));
-    }
-    table.print(&mut out)?;
+    worker_table(&status.workers).print(&mut out)?;
     writeln!(out)?;
     let mut table = Table::new(&[
         ("worker", Align::Right),
@@ -212,6 +199,36 @@ fn headline(status: &Status) -> String {
     )
 }
 
+/// Returns the table of workers; with a column of IPv6 flows, if there are any.
+fn worker_table(workers: &[WorkerStatus]) -> Table {
+    let mut columns = vec![
+        ("worker", Align::Right),
+        ("core", Align::Right),
+        ("busy", Align::Right),
+        ("flows", Align::Right),
+        ("of", Align::Right),
+        ("new flows/s", Align::Right),
+        ("drops/s", Align::Right),
+        ("subscribers", Align::Right),
+        ("generation", Align::Right),
+        ("memory", Align::Right),
+        ("pages", Align::Left),
+    ];
+    let has_ipv6 = workers.iter().any(|worker| worker.flows6 > 0);
+    if has_ipv6 {
+        columns.insert(IPV6_COLUMN, ("IPv6", Align::Right));
+    }
+    let mut table = Table::new(&columns);
+    for worker in workers {
+        let mut row = worker_row(worker);
+        if has_ipv6 {
+            row.insert(IPV6_COLUMN, worker.flows6.to_string());
+        }
+        table.row(row);
+    }
+    table
+}
+
 fn worker_row(worker: &WorkerStatus) -> Vec<String> {
     vec![
         worker.worker.to_string(),
@@ -294,6 +311,28 @@ mod tests {
         let at_risk = printed(&["not registered", "etcd is silent"]);
         assert!(at_risk.starts_with("cluster north: AT RISK: not registered; etcd is silent\n"));
         assert!(at_risk.contains("\nNO "), "{at_risk}");
+    }
+
+    #[test]
+    fn workers_have_a_column_of_ipv6_only_if_there_are_such_flows() {
+        let side = serde_json::to_value(SideStatus::default()).unwrap();
+        let worker = |flows6: u64| -> WorkerStatus {
+            serde_json::from_value(serde_json::json!({
+                "worker": 0, "core": 1, "silent_ms": 0, "busy_ratio": 0.0, "flows": 9,
+                "flows6": flows6, "flows_max": 100, "subscribers": 1, "memory_bytes": 0,
+                "access": side, "internet": side,
+            }))
+            .unwrap()
+        };
+        let printed = |workers: &[WorkerStatus]| {
+            let mut text = Vec::new();
+            worker_table(workers).print(&mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert!(!printed(&[worker(0)]).contains("IPv6"));
+        let text = printed(&[worker(0), worker(4)]);
+        assert!(text.starts_with("worker  core   busy  flows  IPv6   of "), "{text}");
+        assert!(text.lines().nth(2).unwrap().contains("      9     4  100 "), "{text}");
     }
 
     #[test]

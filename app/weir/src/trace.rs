@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = ["tcp", "udp", "icmp"])]
     protocol: Option<String>,
     /// Only from or to this remote address.
-    #[arg(long, value_name = "A[/LEN]|A:P", value_parser = crate::sessions::endpoints)]
+    #[arg(long, value_name = "A[/LEN]|A:P", value_parser = crate::endpoints::ipv4)]
     remote: Option<String>,
     /// Only packets that come from this side.
     #[arg(long, value_name = "SIDE", value_parser = ["access", "internet"])]

@@ -1,10 +1,11 @@
-//! `weir where`: finds the home that had a public address and port at a time, from the block logs.
+//! `weir where`: finds the home that had a public address and port, or an IPv6 address, at a time,
+//! from the block logs.
 
 mod json;
 mod text;
 
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -12,7 +13,9 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use weir_admin::api::Status;
-use weir_nat_log::{About, LogAnswer, LogQuestion, LogVerdict, rotated_files, search_files};
+use weir_nat_log::{
+    About, LogAnswer, LogQuestion, LogVerdict, Prefix64, rotated_files, search_files,
+};
 
 use crate::node_socket::NodeSocket;
 
@@ -21,18 +24,20 @@ const EXIT_NOBODY: u8 = 1;
 const EXIT_ERROR: u8 = 2;
 const EXIT_CANNOT_SAY: u8 = 3;
 
-/// Tell which home had a public address and port at a time.
+/// Tell which home had a public address and port, or an IPv6 address, at a time.
 ///
 /// Reads the block logs with their rotated files, plain or packed by gzip or zstd; without --log,
 /// the log of the node that runs here. In a cluster, give the logs of all nodes: a home keeps its
 /// ports when another node goes on. Where a log is missing, weir says so and names no home.
 ///
-/// Without a port, lists all who had ports of the address; with --home, all ports that the home
-/// had.
+/// Without a port, lists all who had ports of the address; with --home, all ports and IPv6 prefixes
+/// that the home had. An IPv6 address belongs to the home that had claimed its /64; a port does not
+/// matter there.
 ///
 ///   weir where 203.0.113.5:40000 --at 2026-03-01T12:00:00Z
 ///   weir where 203.0.113.5:40000 --at 2026-03-01T13:00:00+01:00 --log n1.jsonl --log n2.jsonl
 ///   weir where 203.0.113.5 --at 2026-03-01T12:00:00Z --json
+///   weir where 2001:db8:1000:1::7 --at 2026-03-01T12:00:00Z
 ///   weir where --home 10.200.0.1 --from 2026-03-01T00:00:00Z --to 2026-03-02T00:00:00Z
 ///
 /// The exit code is 0: the home is known; 1: no home held it; 3: the logs cannot say; 2: an error.
@@ -41,17 +46,18 @@ const EXIT_CANNOT_SAY: u8 = 3;
 pub(crate) struct Args {
     #[command(flatten)]
     node: NodeSocket,
-    /// The public address and port (for ICMP: the identifier), or the address alone.
+    /// The public address and port (for ICMP: the identifier), or the address alone; an IPv6
+    /// address, or its /64.
     #[arg(value_name = "A[:P]", value_parser = public, required_unless_present = "home", conflicts_with = "home")]
     public: Option<About>,
     /// When, as RFC 3339 with a time zone; without it, at the end of the logs.
     #[arg(long, value_name = "TIME", value_parser = instant, conflicts_with = "home")]
     at: Option<Timestamp>,
-    /// The ports of this home: its tunnel address (in plain mode its own), perhaps with its GRE
-    /// key.
+    /// The ports and prefixes of this home: its tunnel address (in plain mode its own), perhaps
+    /// with its GRE key.
     #[arg(long, value_name = "HOME[,KEY]", value_parser = home, requires_all = ["from", "to"])]
     home: Option<About>,
-    /// The begin of the time to list the ports of a home for.
+    /// The begin of the time to list what a home had.
     #[arg(long, value_name = "TIME", value_parser = instant, requires = "home")]
     from: Option<Timestamp>,
     /// Its end.
@@ -117,8 +123,20 @@ fn question(args: &Args) -> anyhow::Result<LogQuestion> {
 
 fn public(text: &str) -> Result<About, String> {
     let port = text.parse().map(|it: SocketAddrV4| About::Port(*it.ip(), it.port()));
-    port.or_else(|_| text.parse().map(About::Address))
-        .map_err(|_| "write address:port or address, for example 203.0.113.5:40000".into())
+    let about = port.or_else(|_| text.parse().map(About::Address)).ok().or_else(|| ipv6(text));
+    about.ok_or_else(|| {
+        "write address:port or address, for example 203.0.113.5:40000 or 2001:db8:1000:1::7".into()
+    })
+}
+
+/// Parses an IPv6 address, with a port in the form `[address]:port`, or a /64.
+fn ipv6(text: &str) -> Option<About> {
+    let address = text.parse::<SocketAddrV6>().map(|it| *it.ip());
+    let address = address.or_else(|_| match text.strip_suffix("/64") {
+        Some(first) => first.parse().map(|first| Prefix64::of(first).first()),
+        None => text.parse::<Ipv6Addr>(),
+    });
+    address.ok().map(About::Ipv6)
 }
 
 fn home(text: &str) -> Result<About, String> {
@@ -194,10 +212,25 @@ mod tests {
         assert_eq!(public("203.0.113.5"), Ok(About::Address(address)));
         assert_eq!(home("203.0.113.5"), Ok(About::Home(address, None)));
         assert_eq!(home("203.0.113.5,7"), Ok(About::Home(address, Some(7))));
-        for wrong in ["", "203.0.113", "203.0.113.5:", "203.0.113.5:65536", "::1"] {
+        let inside = About::Ipv6("2001:db8:1000:1::7".parse().expect("an address"));
+        assert_eq!(public("2001:db8:1000:1::7"), Ok(inside));
+        assert_eq!(public("[2001:db8:1000:1::7]:443"), Ok(inside));
+        let first = About::Ipv6("2001:db8:1000:1::".parse().expect("an address"));
+        assert_eq!(public("2001:db8:1000:1::/64"), Ok(first));
+        for wrong in [
+            "",
+            "203.0.113",
+            "203.0.113.5:",
+            "203.0.113.5:65536",
+            "[2001:db8::7]",
+            "[2001:db8::7]:65536",
+            "2001:db8::7%1",
+            "2001:db8::/56",
+            "203.0.113.5/64",
+        ] {
             assert!(public(wrong).is_err(), "{wrong}");
         }
-        for wrong in ["", "203.0.113.5,", "203.0.113.5,-1", ",7", "203.0.113.5:7"] {
+        for wrong in ["", "203.0.113.5,", "203.0.113.5,-1", ",7", "203.0.113.5:7", "2001:db8::7"] {
             assert!(home(wrong).is_err(), "{wrong}");
         }
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));

@@ -146,6 +146,18 @@ fn check_reads_a_cluster_and_its_nodes_together() {
     ] {
         assert!(printed.contains(line), "{line}\n{printed}");
     }
+    let both = check(&["ipv6-cluster.toml", "ipv6-node-1.toml", "ipv6-node-2.toml"]);
+    let printed = text(&both.stdout);
+    assert_eq!(both.status.code(), Some(0), "{printed}");
+    for line in [
+        "IPv6 shards: 32, prefixes: 32; a /56 is one home\n",
+        "routes: 64 on the access switch, 64 on the internet switch\n",
+    ] {
+        assert!(printed.contains(line), "{line}\n{printed}");
+    }
+    let single = text(&check(&["ipv6.toml"]).stdout);
+    let line = "IPv6 shards: 1, prefixes: 1; homes have 2 static prefixes\n";
+    assert!(single.contains(line), "{single}");
     let plain = check(&["plain-node-2.toml", "plain-node-1.toml", "plain-cluster.toml"]);
     let printed = text(&plain.stdout);
     assert!(plain.status.code() == Some(0) && !printed.contains("warning: "), "{printed}");

@@ -120,6 +120,47 @@ fn deciding_rule_is_named_with_its_line_and_the_other_candidates() {
 }
 
 #[test]
+fn rules_are_asked_about_flows_of_ipv6_and_their_tunnels() {
+    let folder = Folder::new();
+    folder.write("set.txt", "192.0.2.0/24\n2001:db8:bad::/48\n");
+    let business = "\n[[rule]]\nname = \"office\"\ngroups = \"business\"\naction = \"reject\"\n";
+    folder.write("node.toml", &(folder.node_file() + business));
+    let test = |flow: &str| folder.run(&format!("rules test -c node.toml {flow}"));
+    let (code, out, _) = test("home 2001:db8::1@10.200.1.5 udp 40000 2001:db8:bad::9 53");
+    assert_eq!(code, Some(1));
+    assert!(out.starts_with("drop: rule court-orders (node.toml:28)\n"), "{out}");
+    let (code, out, _) = test("home 2001:db8::1@10.200.16.1 icmp 2001:db8:9::2");
+    assert_eq!(code, Some(1));
+    assert!(out.starts_with("reject: rule office (node.toml:"), "{out}");
+    assert!(out.contains("group of the home: business\n"), "{out}");
+    let (code, out, _) = test("--json home 2001:db8::1@10.200.1.5 tcp 4000 [2001:db8:9::2]:443");
+    assert_eq!(code, Some(0));
+    assert_eq!(json(&out)["flow"], "home 2001:db8::1@10.200.1.5 tcp 4000 [2001:db8:9::2]:443");
+    let (code, _, error) = test("home 2001:db8::1 icmp 2001:db8:9::2");
+    assert_eq!(code, Some(2));
+    let expected = "2001:db8::1: the outer address of its tunnel decides on the group of the home: \
+                    write it behind @, as 2001:db8::1@10.200.1.5";
+    assert!(error.contains(expected), "{error}");
+    let plain = folder.node_file().replace("[access]", "[access]\nmode = \"plain\"");
+    let plain = plain.replace("endpoint = \"10.100.0.1\"", "subscribers = [\"10.200.0.0/20\"]");
+    folder.write("plain.toml", &plain);
+    let (code, _, error) =
+        folder.run("rules test -c plain.toml home 2001:db8::1@10.200.1.5 icmp 2001:db8:9::2");
+    assert_eq!(code, Some(2));
+    assert!(error.contains("these homes have no tunnels: write 2001:db8::1"), "{error}");
+    folder.write(
+        "cases.txt",
+        "home 2001:db8::1@10.200.1.5 udp 40000 2001:db8:bad::9 53 drop court-orders\n\
+         home 2001:db8::1@10.200.1.5 tcp 40000 [2001:db8:9::9]:25 reject no-smtp\n",
+    );
+    let (code, out, _) = folder.run("rules test -c node.toml --table cases.txt");
+    assert_eq!((code, out.as_str()), (Some(0), "flows: 2, failed: 0\n"));
+    let (code, out, _) = folder.run("check node.toml");
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("and [2001:db8:bad::]:25: no-smtp, court-orders\n"), "{out}");
+}
+
+#[test]
 fn table_of_expected_verdicts_fails_with_the_lines_that_differ() {
     let folder = Folder::new();
     folder.write(
@@ -152,7 +193,7 @@ fn rules_are_shown_with_their_filters_sets_and_bound() {
     let (code, out, _) = folder.run("rules show -c node.toml");
     assert_eq!(code, Some(0));
     for line in [
-        "  22  no-smtp       reject        2  protocol tcp, remote_port 25 465-587",
+        "  22  no-smtp       reject        4  protocol tcp, remote_port 25 465-587",
         "  28  court-orders  drop          2  from any, remote @blocked",
         "business  10.200.16.0/20  as all",
     ] {
@@ -197,7 +238,7 @@ fn check_compiles_the_rules_and_warns_of_them() {
     let folder = Folder::new();
     let (code, out, _) = folder.run("check node.toml");
     assert_eq!(code, Some(0), "{out}");
-    assert!(out.contains("rules: 2, with 4 filters; at most 2 comparisons and "), "{out}");
+    assert!(out.contains("rules: 2, with 6 filters; at most 2 comparisons and "), "{out}");
     let worst = "most for home 0.0.0.0, port 0, and 192.0.2.0:25: no-smtp, court-orders\n";
     assert!(out.contains(worst), "{out}");
     let late = "[[rule]]\nname = \"late\"\nremote = \"192.0.2.9\"\naction = \"accept\"\n";

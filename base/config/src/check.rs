@@ -5,11 +5,15 @@ mod addresses;
 mod balance;
 mod commit;
 mod cores;
+mod delegations;
 mod devices;
+mod families;
 pub(crate) mod fleet;
 mod flow_policy;
 mod flows;
+mod groups;
 mod interfaces;
+mod ipv6;
 mod limits;
 mod mtu;
 mod overlaps;
@@ -61,6 +65,8 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     timeouts::check(&config.timeouts, findings);
     let nets = config.shards.iter().flat_map(|shard| &shard.public);
     public_settings(&config.public, &config.access, &config.nat, nets, findings);
+    ipv6::single(config, findings);
+    delegations::single(config, findings);
 }
 
 /// Checks the file of a cluster's node, whose shards are in the cluster file.
@@ -89,6 +95,8 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     let of_shards = file.shards.iter().flat_map(|shard| &shard.public);
     let nets = of_shards.chain(file.pools.iter().flat_map(|pool| &pool.public));
     public_settings(&file.public, &file.access, &file.nat, nets, findings);
+    ipv6::cluster(file, findings);
+    delegations::cluster(file, are_cut, findings);
     commit::check(file, findings);
     balance::check(file, findings);
     if file.cluster.replicas == 0 && findings.is_good("cluster.replicas") {

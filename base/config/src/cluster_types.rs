@@ -1,11 +1,12 @@
 //! The parsed values of a cluster's two kinds of files: plain values, defaults filled in, no spans.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
+use crate::ipv6_types::Ipv6Settings;
 use crate::policy_types::PolicySettings;
 use crate::public_types::PublicSettings;
 use crate::types::{
@@ -82,6 +83,15 @@ pub struct ClusterShard {
     pub subscribers: Vec<Ipv4Net>,
     /// Public prefixes, never empty: for a firewall in plain mode they are the homes' prefixes.
     pub public: Vec<Ipv4Net>,
+    /// The next hop of the access network for the homes' IPv6 packets; `Some` exactly in plain mode
+    /// with `public6`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steer6: Option<Ipv6Addr>,
+    /// Prefixes of the homes' IPv6 addresses, 16 to 64 bits, which are not translated. Empty: the
+    /// shard has no IPv6. Written only if there are some, as `steer6`: earlier versions do not know
+    /// them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub public6: Vec<Ipv6Net>,
     pub subscribers_max: u32,
     /// `None`: as set in `[cluster]`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +110,10 @@ pub(crate) struct PoolSettings {
     pub(crate) public: Vec<Ipv4Net>,
     /// Prefix length of a shard's public prefix.
     pub(crate) per_shard: u8,
+    pub(crate) steer6: Vec<Ipv6Net>,
+    pub(crate) public6: Vec<Ipv6Net>,
+    /// Prefix length of a shard's IPv6 prefix.
+    pub(crate) per_shard6: u8,
     pub(crate) subscribers_max: u32,
     pub(crate) commit: Option<Commit>,
 }
@@ -115,6 +129,7 @@ pub(crate) struct ClusterFile {
     pub(crate) limits: LimitSettings,
     pub(crate) policy: PolicySettings,
     pub(crate) public: PublicSettings,
+    pub(crate) ipv6: Ipv6Settings,
     pub(crate) pools: Vec<PoolSettings>,
     pub(crate) shards: Vec<ClusterShard>,
 }

@@ -12,6 +12,7 @@
 //! are in order of their numbers, prefixes in order of their addresses, so that equal states are
 //! equal values. It does not state which worker serves a shard.
 
+pub(crate) mod delegation_difference;
 pub(crate) mod difference;
 mod fingerprint;
 pub(crate) mod json;
@@ -24,6 +25,7 @@ use serde::Serialize;
 
 use crate::check::{self, LANES};
 use crate::cluster_types::{ClusterFile, ClusterSettings, ClusterShard, Commit, MemberFile};
+use crate::ipv6_types::Ipv6Settings;
 use crate::policy_types::PolicySettings;
 use crate::port_share::PortShare;
 use crate::public_types::PublicSettings;
@@ -51,6 +53,7 @@ pub struct Desired {
     pub limits: LimitSettings,
     pub policy: PolicySettings,
     pub public: PublicSettings,
+    pub ipv6: Ipv6Settings,
     /// The shards, at least one, including those of the pools; by number.
     pub shards: Vec<ClusterShard>,
 }
@@ -65,6 +68,7 @@ impl Desired {
                 shard.public.clone_from(&shard.subscribers);
             }
             shard.public.sort_unstable();
+            shard.public6.sort_unstable();
             shard.subscribers.sort_unstable();
         }
         shards.sort_unstable_by_key(|shard| shard.id);
@@ -77,11 +81,12 @@ impl Desired {
             limits,
             policy,
             public,
+            ipv6,
             ..
         } = file;
         access.subscribers.sort_unstable();
-        let (policy, public) = (policy.sorted(), public.sorted());
-        Self { cluster, access, nat, timeouts, fragments, limits, policy, public, shards }
+        let (policy, public, ipv6) = (policy.sorted(), public.sorted(), ipv6.sorted());
+        Self { cluster, access, nat, timeouts, fragments, limits, policy, public, ipv6, shards }
     }
 
     /// Returns the shard with a number.
@@ -124,15 +129,20 @@ impl Desired {
         self.shards.iter().map(homes_of).sum()
     }
 
-    /// Number of addresses that weir answers for on the access side, one per shard: endpoints or
-    /// steering addresses.
-    pub fn access_routes(&self) -> usize {
-        self.shards.len()
+    /// Whether any shard serves IPv6.
+    pub fn has_ipv6(&self) -> bool {
+        self.shards.iter().any(|shard| !shard.public6.is_empty())
     }
 
-    /// Number of public prefixes, which equals the number of routes for the internet switch.
+    /// Number of routes for the access switch, of both families: an endpoint or a steering address
+    /// of each shard, and the IPv6 steering addresses.
+    pub fn access_routes(&self) -> usize {
+        self.shards.len() + self.shards.iter().filter(|shard| shard.steer6.is_some()).count()
+    }
+
+    /// Number of routes for the internet switch, of both families: the public prefixes.
     pub fn internet_routes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.public.len()).sum()
+        self.shards.iter().map(|shard| shard.public.len() + shard.public6.len()).sum()
     }
 
     /// Number of shards that `worker` has room for.
@@ -173,6 +183,7 @@ impl Desired {
                 endpoint: shard.endpoint,
                 subscribers: shard.subscribers.clone(),
                 public: shard.public.clone(),
+                public6: shard.public6.clone(),
                 subscribers_max: shard.subscribers_max,
                 worker,
             })
@@ -187,6 +198,7 @@ impl Desired {
             limits: self.limits,
             policy: self.policy.clone(),
             public: self.public.clone(),
+            ipv6: self.ipv6.clone(),
             shards: shards.collect(),
         }
     }

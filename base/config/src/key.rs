@@ -1,7 +1,8 @@
 //! The description of a key, which parser and reference share.
 
 use crate::file_kind::{FileKind, Files};
-use crate::key_table::{KEYS, SECTIONS};
+use crate::key_table::KEYS;
+use crate::section_table::SECTIONS;
 use crate::types::TimeoutProfile;
 
 /// One key. Both the parser and the reference in `docs/config.md` take range and default from here.

@@ -2,135 +2,11 @@
 //! parser and reference.
 
 use crate::file_kind::Files;
-use crate::key::{AllowedValues, ConfigKey, Preset, SectionDoc};
+use crate::key::{AllowedValues, ConfigKey, Preset};
 use crate::policy_types::CLASS_ID_MAX;
 
 use AllowedValues::{Boolean, Choice, Form, Integer};
 use Preset::{Absent, Profile, Required, Value};
-
-pub(crate) const SECTIONS: &[SectionDoc] = &[
-    SectionDoc {
-        id: "",
-        title: "Top level",
-        about: "The sections of the file. `[[worker]]`, `[[collector]]`, `[[set]]`, `[[group]]`, `[[class]]`, `[[source_pool]]`, `[[rule]]`, `[[pool]]` and `[[shard]]` are repeated, one for each worker, collector, set, group, class, source pool, rule, pool and shard.",
-        files: Files::ALL,
-    },
-    SectionDoc { id: "node", title: "`[node]`", about: "The process.", files: Files::NODE },
-    SectionDoc {
-        id: "worker",
-        title: "`[[worker]]`",
-        about: "A thread pinned to a core, with its own port, MAC and address on each side.",
-        files: Files::NODE,
-    },
-    SectionDoc {
-        id: "interface",
-        title: "`worker.access` and `worker.internet`",
-        about: "One side of a worker. The access side faces the homes, the internet side the world.",
-        files: Files::NODE,
-    },
-    SectionDoc {
-        id: "collector",
-        title: "`[[collector]]`",
-        about: "A collector that the NAT log is sent to: port blocks that are given and taken back, and what each lane holds, once an hour and when a worker takes it; what is refused to homes for want of ports or sessions; with `node.session_log` sessions.",
-        files: Files::NODE,
-    },
-    SectionDoc {
-        id: "cluster",
-        title: "`[cluster]`",
-        about: "In the cluster file: what all nodes share. In a node's file: which cluster it belongs to, and how it is reached.",
-        files: Files::OF_CLUSTERS,
-    },
-    SectionDoc {
-        id: "access",
-        title: "`[access]`",
-        about: "How homes reach weir, and which.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "nat",
-        title: "`[nat]`",
-        about: "Translation and filtering, the same for every shard.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "timeouts",
-        title: "`[timeouts]`",
-        about: "How long a session may be idle until it is removed. A key set here overrides the profile.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "fragments",
-        title: "`[fragments]`",
-        about: "Limits of each worker for packets that arrive in fragments.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "limits",
-        title: "`[limits]`",
-        about: "Bounds of what one home takes of the tables and rates that all homes of a worker share. Each limit of homes has a drop reason of its own, and no answered flow ends because of one.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "set",
-        title: "`[[set]]`",
-        about: "Prefixes under a name, for rules: `\"@name\"`. Its entries stand in a file of their own or here.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "group",
-        title: "`[[group]]`",
-        about: "Homes under a name, for rules and for limits of their own. At most 15 groups, and a home is in one of them or in none.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "group-limits",
-        title: "`group.limits`",
-        about: "What one home of the group may have. `weir subscriber check ADDRESS` shows it with what the home has.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "class",
-        title: "`[[class]]`",
-        about: "What flows get beside the verdict of the rule that lets them begin, and that names the class: timers of their own, and a codepoint in the headers of their packets. A flow keeps the number of its class as long as it lives, also after a failover; what the number stands for follows the file. Packets of such flows cost about as much as those of further sessions.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "class-timeouts",
-        title: "`class.timeouts`",
-        about: "Idle timers of the flows of the class, where they are not those of `[timeouts]`.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "source_pool",
-        title: "`[[source_pool]]`",
-        about: "Public addresses for the flows of the rules that name the pool, and for no others but static mappings. An address is of the shard that has it in `public`, and a home gets one that its shard has: where the shard has none, such flows are refused (`ports-exhausted`). A home is paired with one address of each pool that it uses, as with one that is in none (`nat.pooling`); `nat.ports_per_subscriber` counts its ports of all of them. Each shard needs an address that is in no pool. At most 7 source pools; a change is taken at once, and live flows keep their public address.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "rule",
-        title: "`[[rule]]`",
-        about: "Decides on flows that begin: the first rule in the order of the file that fits one. Packets of live flows ask no rule, and a change of the rules ends no live flow, unless a rule has `rematch`. If none fits, flows from homes are accepted, and `nat.filtering` decides on packets from the internet. Every list may be one value without brackets.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "public",
-        title: "`[public]`",
-        about: "Public addresses and ports that are not for all homes.",
-        files: Files::SERVICE,
-    },
-    SectionDoc {
-        id: "pool",
-        title: "`[[pool]]`",
-        about: "Prefixes that are cut into shards of one size. Shards are numbered in the order of the prefixes, so a pool grows at its end.",
-        files: Files::CLUSTER,
-    },
-    SectionDoc {
-        id: "shard",
-        title: "`[[shard]]`",
-        about: "A fixed group of homes with their public addresses, served by one worker.",
-        files: Files::SERVICE,
-    },
-];
 
 const fn key(
     section: &'static str,
@@ -149,10 +25,12 @@ const PREFIX_LIST: AllowedValues = Form(
     "string or list of strings",
     "IPv4 prefixes `\"a.b.c.d/length\"` without host bits, none twice",
 );
+const PREFIXES6: &str =
+    "IPv6 prefixes `\"2001:db8::/length\"`, length 16..=64, without host bits, none twice";
 const NAME: AllowedValues =
     Form("string", "1 to 63 letters, digits, `.`, `_`, `-`; begins with a letter or digit");
 const POLICY_NAME: AllowedValues = Form("string", "1 to 32 of `a` to `z`, digits, `-`");
-const ADDRESSES: &str = "IPv4 addresses, prefixes without host bits, `\"@set\"`";
+const ADDRESSES: &str = "addresses and prefixes of IPv4 and IPv6 without host bits, `\"@set\"`";
 const PORTS: &str = "ports 0..=65535 and ranges `\"first-last\"`";
 const PATH: AllowedValues = Form("string", "a path");
 const BIRD_NAMES: &str =
@@ -177,6 +55,8 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("", "source_pool", Form("tables", "1 to 7"), "", Absent("no source pools"), "Public addresses for the flows of some rules.").only(Files::SERVICE),
     key("", "rule", Form("tables", "at least one"), "", Absent("no rules"), "Rules about new flows, in their order.").only(Files::SERVICE),
     key("", "public", Form("table", "see below"), "", Absent("all addresses are for all homes"), "Static mappings, addresses out of service.").only(Files::SERVICE),
+    key("", "ipv6", Form("table", "see below"), "", Absent("all defaults"), "Homes' right to IPv6 addresses.").only(Files::SERVICE),
+    key("", "delegation", Form("tables", "at least one"), "", Absent("no home has a static prefix"), "IPv6 prefixes of homes.").only(Files::SERVICE),
     key("", "pool", Form("tables", "at least one"), "", Absent("required without a `[[shard]]`"), "Prefixes that make shards.").only(Files::CLUSTER),
     key("", "shard", Form("tables", "at least one"), "", Required, "The shards.").only(Files::SINGLE),
     key("", "shard", Form("tables", "at least one"), "", Absent("required without a `[[pool]]`"), "Shards that no pool makes.").only(Files::CLUSTER),
@@ -220,6 +100,8 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "IPFIX (RFC 7011, RFC 8158) or syslog (RFC 5424), and the transport. Over UDP losses in the network go unnoticed."),
     key("collector", "enterprise", Integer(1, 4_294_967_295), "", Absent("no such fields"),
         "Private enterprise number of the operator, for what the standards have no field for: lane, epoch and index of a record, GRE key."),
+    key("collector", "ipv6_prefixes", Boolean, "", Value("true"),
+        "Whether it gets records about the IPv6 prefixes that homes claim. `false` for a collector that does not know their fields."),
     key("collector", "mtu", Integer(576, 9216), "bytes", Value("1500"), "Largest packet with `ipfix-udp`."),
     key("collector", "facility", Integer(0, 7), "", Value("4"), "Syslog facility `local0` to `local7`."),
     key("collector", "tls_ca", PATH, "", Absent("required with `syslog-tls`"), "Authorities for the collector's certificate, PEM. Read at each connection, as the next two."),
@@ -253,8 +135,12 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "Next hops. Live ones share the flows."),
     key("interface", "gateway_mac", Form("string or list of strings", "one unicast MAC address for each gateway, in their order"), "", Absent("any that answers"),
         "The only MAC address of each gateway: a claim of it for another is refused. Without it a known one holds while it answers ARP. Not for a gateway whose MAC changes when a router fails."),
+    key("interface", "address6", Form("string", "a global or unique local address `\"2001:db8::1/length\"`, length 64..=127"), "", Absent("no IPv6 on this side"),
+        "The worker's own IPv6 address on this side with the length of the connected prefix. A worker of shards with `public6` has one on the internet side, and in plain mode on both."),
+    key("interface", "gateways6", Form("string or list of strings", "1 to 16 IPv6 addresses, in the connected prefix or link-local"), "", Absent("required with `address6`, refused without"),
+        "Next hops of IPv6 packets. Live ones share the flows."),
     key("interface", "vlan", Integer(1, 4094), "", Absent("untagged"), "802.1Q VLAN."),
-    key("interface", "mtu", Integer(576, 9216), "bytes", Value("1500"), "Largest IPv4 packet, without Ethernet and VLAN headers."),
+    key("interface", "mtu", Integer(576, 9216), "bytes", Value("1500"), "Largest packet, without Ethernet and VLAN headers. With `address6` at least 1280 (RFC 8200 section 5); where homes come through tunnels and have IPv6, the access side carries 1280 beside the tunnel's headers."),
     key("interface", "mac", Form("string", "six hex bytes `\"02:00:00:00:00:01\"`, unicast"), "", Absent("the device's own"), "MAC address to set on the port."),
 
     key("cluster", "name", NAME, "", Required, "Name of the cluster. One etcd may serve several."),
@@ -273,7 +159,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("cluster", "replication_port", Integer(1, 65_535), "", Value("7473"),
         "UDP port for copies of flows, source and destination, between the workers' replication addresses. Nodes take another one when they restart.").only(Files::CLUSTER),
     key("cluster", "max_routes", Integer(1, 10_000_000), "routes", Absent("not checked"),
-        "Prefixes each switch can forward: tunnel endpoints on the access side, public prefixes on the internet side. The copies' routes wait beside them in BGP and do not count.").only(Files::CLUSTER),
+        "Prefixes each switch can forward, of IPv4 and IPv6 together: tunnel endpoints or steering addresses on the access side, public prefixes on the internet side. The copies' routes wait beside them in BGP and do not count.").only(Files::CLUSTER),
     key("cluster", "max_next_hops", Integer(1, 1_000_000), "addresses", Absent("not checked"),
         "Next hops each switch can hold: the cluster's workers.").only(Files::CLUSTER),
     key("cluster", "etcd", Form("list of strings", "1 to 32 addresses `\"http://host:port\"` or `\"https://host:port\"`"), "", Required,
@@ -369,11 +255,11 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("set", "file", Form("string", "an absolute path"), "", Absent("required without `prefixes`"),
         "File with an address or a prefix on each line, IPv4 or IPv6, at most 1,000,000; `#` begins a comment. A file that is missing or has a wrong line is refused as a whole."),
     key("set", "prefixes", Form("string or list of strings", "addresses and prefixes without host bits"), "", Absent("required without `file`"),
-        "The entries, IPv4 or IPv6. Those of IPv6 have no effect yet: rules are about IPv4."),
+        "The entries, IPv4 or IPv6. Of a set of both, a rule takes for each family those of that family."),
 
     key("group", "name", POLICY_NAME, "", Required, "Its name. No two groups share one."),
-    key("group", "subscribers", Form("string or list of strings", "IPv4 addresses and prefixes without host bits"), "", Required,
-        "The homes, inside `access.subscribers`. No two groups overlap."),
+    key("group", "subscribers", Form("string or list of strings", "addresses and prefixes without host bits, of IPv6 in plain mode only"), "", Required,
+        "The homes: outer sources in gre mode, whose IPv6 flows are in the group, too; inside addresses of either family in plain mode. Those of IPv4 are inside `access.subscribers`. No two groups overlap."),
     key("group", "limits", Form("table", "see below"), "", Absent("as all homes"), "What a home of this group may have, where that is not what `[limits]` and `[nat]` say. A group may have one home."),
 
     key("group-limits", "ports_per_subscriber", Integer(64, 65_536), "ports", Absent("`nat.ports_per_subscriber`"), "As `nat.ports_per_subscriber`, for a home of this group. A quota above the largest one that the node began with needs a restart."),
@@ -413,13 +299,13 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "The side that begins the flow. `home`: a home, with the first packet of a mapping or of a further session. `internet`: a remote, with a packet to a mapping that has no session with it; `accept` lets it in whatever `nat.filtering` says."),
     key("rule", "groups", Form("string or list of strings", "names of groups"), "", Absent("all homes"), "The homes of these groups."),
     key("rule", "subscribers", Form("string or list of strings", ADDRESSES), "", Absent("all homes"),
-        "These homes: outer sources in gre mode, inside addresses in plain mode."),
-    key("rule", "protocol", Form("string or list of strings", "`\"tcp\"`, `\"udp\"`, `\"icmp\"`"), "", Absent("all"), "Protocols."),
+        "These homes: outer sources in gre mode, inside addresses in plain mode; of IPv6 flows the inside address in both modes."),
+    key("rule", "protocol", Form("string or list of strings", "`\"tcp\"`, `\"udp\"`, `\"icmp\"`"), "", Absent("all"), "Protocols. `icmp` is ICMP in IPv4 and ICMPv6 in IPv6."),
     key("rule", "inside_port", Form("integer, string or list", PORTS), "", Absent("all"), "Ports at the home; only with `protocol` of `tcp` and `udp`."),
     key("rule", "remote", Form("string or list of strings", ADDRESSES), "", Absent("all"), "Addresses in the internet."),
     key("rule", "remote_port", Form("integer, string or list", PORTS), "", Absent("all"), "Ports in the internet; only with `protocol` of `tcp` and `udp`."),
     key("rule", "action", Choice(&["accept", "drop", "reject", "bypass", "redirect"]), "", Required,
-        "`drop` gives no answer; `reject` answers with a TCP reset or an ICMP error (type 3, code 13). `bypass`, with `access.mode = \"plain\"` only, lets packets pass with the home's own address and makes no flow; each packet asks the rules, so write `from = \"any\"` if the answers come through weir, too. `redirect`, for flows from homes only, accepts them and sends their packets `to` another destination; answers come back to the home from the address that it had asked."),
+        "`drop` gives no answer; `reject` answers with a TCP reset or an ICMP error (type 3, code 13; of ICMPv6 type 1, code 1). `bypass`, with `access.mode = \"plain\"` only, lets packets pass with the home's own address and makes no flow; each packet asks the rules, so write `from = \"any\"` if the answers come through weir, too. `redirect`, for flows from homes only, accepts them and sends their packets `to` another destination; answers come back to the home from the address that it had asked."),
     key("rule", "to", Form("string", "`\"ADDRESS:PORT\"`, or `\"ADDRESS\"` if the port stays"), "", Absent("required with `action = \"redirect\"`, refused without"),
         "Destination of the packets (destination NAT). A port needs a `protocol` of `tcp` and `udp`. Not an address of weir or of its homes: the packets would come back. A redirected flow of an inside endpoint with a static mapping (`public.static`) has another public endpoint than that."),
     key("rule", "class", Form("string", "the name of a class"), "", Absent("none"),
@@ -440,6 +326,18 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("public", "quarantine", PREFIX_LIST, "", Absent("none"),
         "As `drain`, and the flows on these addresses end within 4 s."),
 
+    key("ipv6", "delegation", Choice(&["claim", "static"]), "", Value("\"claim\""),
+        "How a home behind a tunnel gets the right to a source address. `claim`: the first home of a shard that sends from a /64 of the shard's `public6` holds that /64 while it has flows, and `claim_hold_sec` longer; packets of other homes from it are dropped. `static`: a home has the prefixes of its `[[delegation]]` tables. Refused in plain mode: there the prefix itself names the home."),
+    key("ipv6", "claim_hold_sec", Integer(1, 86_400), "s", Value("600"),
+        "Time that a home holds a claimed /64 after its last flow. Refused with `delegation = \"static\"` and in plain mode."),
+    key("ipv6", "home_length6", Integer(48, 64), "bits", Value("64"),
+        "Length of the prefix that is one home in plain mode: all its addresses share the limits of a home. Not shorter than a prefix of `public6`, and in a pool not than `per_shard6`. Nodes take another one when they restart. Refused in gre mode."),
+
+    key("delegation", "home", Form("string", "the home's outer address; with `access.gre_key = \"subscriber\"` as `ADDRESS,KEY`"), "", Required,
+        "The home, inside `access.subscribers`."),
+    key("delegation", "prefix", Form("string", "an IPv6 prefix `\"2001:db8::/length\"`, length 48..=64, without host bits"), "", Required,
+        "Prefix that the home sends from, inside the `public6` of one shard. No two overlap."),
+
     key("pool", "first_id", Integer(1, 4_294_967_295), "", Value("1"),
         "Number of the pool's first shard, permanent; the others follow. Leave room for growth before the next pool."),
     key("pool", "endpoints", PREFIX_LIST, "", Absent("required in gre mode, refused in plain mode"),
@@ -454,6 +352,12 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "Public addresses of the homes, routed to the workers' internet addresses."),
     key("pool", "per_shard", Integer(16, 32), "bits", Value("28"),
         "Prefix length of the public addresses of one shard."),
+    key("pool", "public6", Form("string or list of strings", PREFIXES6), "", Absent("no IPv6"),
+        "Prefixes that the homes' IPv6 addresses are in, cut into one piece for each shard, in order; pieces left over are for growth. As `shard.public6`."),
+    key("pool", "per_shard6", Integer(16, 64), "bits", Value("48"),
+        "Prefix length of the IPv6 prefix of one shard. Only with `public6`."),
+    key("pool", "steer6", Form("string or list of strings", "IPv6 prefixes `\"2001:db8::/length\"`, length 16..=127, without host bits, none twice"), "", Absent("required in plain mode with `public6`, refused otherwise"),
+        "IPv6 steering addresses, dealt out like `endpoints`."),
     key("pool", "subscribers_max", Integer(1, 65_535), "homes", Value("256"), "Homes of a shard served at once."),
     key("pool", "commit", Choice(&["async", "replicated"]), "", Absent("`cluster.commit`"),
         "As `cluster.commit`, for the pool's shards."),
@@ -467,6 +371,10 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "The homes' prefixes, inside `access.subscribers`."),
     key("shard", "public", PREFIXES, "", Absent("required, except for a firewall in plain mode: the shard's `subscribers`"),
         "Public addresses of the homes, routed to the worker's internet address; no two shards share any. All shards of a worker have at most 65,536."),
+    key("shard", "public6", Form("list of strings", PREFIXES6), "", Absent("no IPv6"),
+        "Prefixes that the homes' IPv6 addresses are in, global or unique local, routed to the worker's internet address; no two shards share any. They are not translated."),
+    key("shard", "steer6", Form("string", "a global or unique local IPv6 address"), "", Absent("required in plain mode with `public6`, refused otherwise"),
+        "As `steer`, for IPv6: the access network sends what comes from the shard's `public6` to it as next hop. Each once.").only(Files::CLUSTER),
     key("shard", "subscribers_max", Integer(1, 65_535), "homes", Value("256"), "Homes served at once."),
     key("shard", "commit", Choice(&["async", "replicated"]), "", Absent("`cluster.commit`"),
         "As `cluster.commit`, for this shard.").only(Files::CLUSTER),

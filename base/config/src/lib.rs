@@ -19,6 +19,7 @@ mod desired;
 mod diagnostic;
 mod file_kind;
 mod findings;
+mod ipv6_types;
 mod key;
 mod key_table;
 mod line_errors;
@@ -31,6 +32,7 @@ mod public_types;
 mod read;
 mod reference;
 mod section;
+mod section_table;
 mod set_file;
 mod static_file;
 mod types;
@@ -51,6 +53,7 @@ pub use desired::difference::{Effect, SettingChange, difference};
 pub use desired::policy_difference::policy_difference;
 pub use desired::{DESIRED_FORMAT, Desired, DesiredError, DesiredFingerprint};
 pub use diagnostic::Diagnostic;
+pub use ipv6_types::{DelegatedHome, DelegationMode, DelegationSettings, Interface6, Ipv6Settings};
 pub use node_difference::node_difference;
 pub use policy_lines::PolicyLines;
 pub use policy_types::{
@@ -219,6 +222,7 @@ fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     check::single(&config, findings);
     config.policy = config.policy.sorted();
     config.public = config.public.sorted();
+    config.ipv6 = config.ipv6.sorted();
     for shard in config.shards.iter_mut().filter(|shard| shard.public.is_empty()) {
         shard.public.clone_from(&shard.subscribers);
     }
@@ -243,10 +247,12 @@ fn cluster(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Option<Desire
     if bytes > max {
         let message = format!("the cluster takes {bytes} bytes in etcd, at most {max} fit");
         let in_policy = serde_json::to_string(&desired.policy.rules).map_or(0, |json| json.len());
-        match in_policy > bytes / 2 {
-            true => findings.error("rule", message, "write a [[set]] in place of many rules"),
-            false => findings.error("shard", message, "use fewer, larger prefixes or shards"),
-        }
+        let (key, fix) = match (in_policy > bytes / 2, desired.delegation_bytes() > bytes / 2) {
+            (true, _) => ("rule", "write a [[set]] in place of many rules"),
+            (_, true) => ("delegation", "delegate one prefix to a home, or write \"claim\""),
+            _ => ("shard", "use fewer, larger prefixes or shards"),
+        };
+        findings.error(key, message, fix);
     }
     Some(desired)
 }

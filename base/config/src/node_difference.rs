@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use crate::Effect;
+use crate::desired::delegation_difference::delegation_difference;
 use crate::desired::difference::{SettingChange, homes, object, section_changes, words};
 use crate::desired::policy_difference::policy_changes;
 use crate::desired::public_difference::public_difference;
@@ -21,13 +22,15 @@ pub fn node_difference(start: &Config, old: &Config, new: &Config) -> Vec<Settin
         section_changes(section, [&start, &old, &new], &mut changes);
         // What ends all flows of a cluster takes a restart of the node.
         for change in &mut changes[first..] {
-            change.is_for_restarts |= change.effect == Effect::EndsAll;
+            change.is_for_restarts |=
+                matches!(change.effect, Effect::EndsAll | Effect::EndsOnRestart);
         }
     }
     homes(&old.access.subscribers, &new.access.subscribers, "access.subscribers", &mut changes);
     shards(old, new, &mut changes);
     changes.extend(policy_changes(&old.policy, &new.policy, quota_max(start)));
     changes.extend(public_difference(&old.public, &new.public));
+    changes.extend(delegation_difference(&old.ipv6, &new.ipv6));
     changes
 }
 
@@ -41,12 +44,13 @@ fn quota_max(start: &Config) -> u64 {
 type KeysOf = fn(&Config) -> Map<String, Value>;
 
 /// The sections with keys that a running node may take, apart from the lists in them.
-const SECTIONS: [(&str, KeysOf); 5] = [
+const SECTIONS: [(&str, KeysOf); 6] = [
     ("access", |config| object(&config.access)),
     ("nat", |config| object(&config.nat)),
     ("timeouts", |config| object(&config.timeouts)),
     ("fragments", |config| object(&config.fragments)),
     ("limits", |config| object(&config.limits)),
+    ("ipv6", |config| object(&config.ipv6)),
 ];
 
 fn workers(old: &Config, new: &Config, changes: &mut Vec<SettingChange>) {

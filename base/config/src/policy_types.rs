@@ -104,8 +104,9 @@ pub enum SetSource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupSettings {
     pub name: String,
-    /// In order of addresses.
-    pub subscribers: Vec<Ipv4Net>,
+    /// In order of addresses, IPv4 before IPv6. Of IPv6 only where homes have no tunnels: else a
+    /// home is an outer address, of IPv4.
+    pub subscribers: Vec<IpNet>,
     #[serde(skip_serializing_if = "GroupLimitSettings::is_empty")]
     pub limits: GroupLimitSettings,
 }
@@ -161,6 +162,10 @@ pub struct SourcePoolSettings {
 }
 
 /// `[[rule]]`. Empty lists fit everything; written are only the keys that the file has.
+///
+/// In each family a rule fits the flows between its subscribers and its remotes of that family: a
+/// rule without addresses fits flows of both, a rule with prefixes of one family those of that one.
+/// A rule that redirects or has a source pool fits IPv4 alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleSettings {
     pub name: String,
@@ -217,6 +222,7 @@ impl OriginSetting {
 pub enum ProtocolSetting {
     Tcp,
     Udp,
+    /// ICMP of IPv4, and ICMPv6 of IPv6.
     Icmp,
 }
 
@@ -288,7 +294,7 @@ impl FromStr for RedirectSetting {
 /// An element of `subscribers` or `remote`. In text a prefix, or `@` and the name of a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleAddress {
-    Net(Ipv4Net),
+    Net(IpNet),
     Set(String),
 }
 

@@ -97,10 +97,7 @@ impl FromStr for StaticSettings {
         let [subscriber, protocol, inside, public] = words[..] else {
             return Err(format!("{} words, not 4", words.len()));
         };
-        let (subscriber, gre_key) = match subscriber.split_once(',') {
-            Some((subscriber, key)) => (subscriber, Some(number(key, "GRE key")?)),
-            None => (subscriber, None),
-        };
+        let (subscriber, gre_key) = home(subscriber)?;
         let protocol = match protocol {
             "tcp" => StaticProtocol::Tcp,
             "udp" => StaticProtocol::Udp,
@@ -109,8 +106,15 @@ impl FromStr for StaticSettings {
         };
         let (inside, inside_port) = endpoint(inside, protocol)?;
         let (public, public_port) = endpoint(public, protocol)?;
-        let subscriber = address(subscriber)?;
         Ok(Self { subscriber, gre_key, protocol, inside, inside_port, public, public_port })
+    }
+}
+
+/// Reads a home: its address, or `ADDRESS,KEY` with its GRE key.
+pub(crate) fn home(text: &str) -> Result<(Ipv4Addr, Option<u32>), String> {
+    match text.split_once(',') {
+        Some((home, key)) => Ok((address(home)?, Some(number(key, "GRE key")?))),
+        None => Ok((address(text)?, None)),
     }
 }
 

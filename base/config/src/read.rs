@@ -3,10 +3,13 @@
 
 mod access;
 pub(crate) mod address;
+pub(crate) mod address6;
 mod cluster;
 mod collector;
 mod fragments;
 mod interface;
+mod interface6;
+mod ipv6;
 mod limits;
 mod nat;
 mod node;
@@ -22,6 +25,7 @@ use toml::de::DeTable;
 use crate::cluster_types::{ClusterFile, MemberFile};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
+use crate::ipv6_types::Ipv6Settings;
 use crate::policy_types::PolicySettings;
 use crate::public_types::PublicSettings;
 use crate::section::Section;
@@ -34,7 +38,7 @@ use crate::types::{
 pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Config {
     let root = Section::root(document, FileKind::Single, findings);
     let (node, workers) = machine(&root, findings);
-    let Service { access, nat, timeouts, fragments, limits, policy, public } =
+    let Service { access, nat, timeouts, fragments, limits, policy, public, ipv6 } =
         service(&root, findings);
     let sections = root.sections("shard", "shard", findings);
     let shards = sections
@@ -42,7 +46,7 @@ pub(crate) fn single(document: &DeTable<'_>, findings: &mut Findings<'_>) -> Con
         .enumerate()
         .map(|(index, section)| shard::read(section, index, &workers, findings))
         .collect();
-    Config { node, workers, access, nat, timeouts, fragments, limits, policy, public, shards }
+    Config { node, workers, access, nat, timeouts, fragments, limits, policy, public, ipv6, shards }
 }
 
 /// Reads the file of a cluster's node. The result is valid only if there are no errors.
@@ -62,7 +66,7 @@ pub(crate) fn cluster(
 ) -> ClusterFile {
     let root = Section::root(document, file, findings);
     let cluster = cluster::read(&root.section("cluster", "cluster", findings), findings);
-    let Service { access, nat, timeouts, fragments, limits, policy, public } =
+    let Service { access, nat, timeouts, fragments, limits, policy, public, ipv6 } =
         service(&root, findings);
     let pools = match file {
         FileKind::Stored => Vec::new(),
@@ -71,7 +75,19 @@ pub(crate) fn cluster(
     let pools = pools.iter().map(|section| pool::read(section, findings)).collect();
     let shards = root.sections("shard", "shard", findings);
     let shards = shards.iter().map(|section| shard::of_cluster(section, findings)).collect();
-    ClusterFile { cluster, access, nat, timeouts, fragments, limits, policy, public, pools, shards }
+    ClusterFile {
+        cluster,
+        access,
+        nat,
+        timeouts,
+        fragments,
+        limits,
+        policy,
+        public,
+        ipv6,
+        pools,
+        shards,
+    }
 }
 
 /// Reads the keys of one machine.
@@ -97,6 +113,7 @@ struct Service {
     limits: LimitSettings,
     policy: PolicySettings,
     public: PublicSettings,
+    ipv6: Ipv6Settings,
 }
 
 fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> Service {
@@ -109,5 +126,6 @@ fn service(root: &Section<'_>, findings: &mut Findings<'_>) -> Service {
         limits: limits::read(&root.section("limits", "limits", findings), findings),
         policy: policy::read(root, findings),
         public: public::read(&root.section("public", "public", findings), findings),
+        ipv6: ipv6::read(root, findings),
     }
 }

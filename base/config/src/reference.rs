@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use crate::file_kind::Files;
 use crate::key::{AllowedValues, ConfigKey, Preset};
-use crate::key_table::{KEYS, SECTIONS};
+use crate::key_table::KEYS;
+use crate::section_table::SECTIONS;
 
 /// Returns every key with type, range, unit, default and meaning, as Markdown: one table per
 /// section.

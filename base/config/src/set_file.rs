@@ -20,7 +20,6 @@ const LINE_SHOWN_MAX: usize = 60;
 pub struct LoadedSet {
     pub name: String,
     pub ipv4: Vec<Ipv4Net>,
-    /// Kept and replicated, but no rule filters IPv6 yet.
     pub ipv6: Vec<Ipv6Net>,
 }
 

@@ -3,10 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Serialize, Serializer};
 
 use crate::cluster_types::TlsSettings;
+use crate::ipv6_types::{Interface6, Ipv6Settings};
 use crate::policy_types::PolicySettings;
 use crate::public_types::PublicSettings;
 
@@ -24,6 +25,7 @@ pub struct Config {
     pub limits: LimitSettings,
     pub policy: PolicySettings,
     pub public: PublicSettings,
+    pub ipv6: Ipv6Settings,
     /// The shards, at least one; in file order.
     pub shards: Vec<ShardSettings>,
 }
@@ -83,6 +85,8 @@ pub struct CollectorSettings {
     /// Private enterprise number for values without a name in the standards. `None`: they are left
     /// out.
     pub enterprise: Option<u32>,
+    /// Whether it gets records about IPv6 prefixes of homes.
+    pub has_prefixes: bool,
     /// Storage for records while the collector is away. `None`: they are lost.
     pub spool: Option<SpoolSettings>,
 }
@@ -189,10 +193,12 @@ pub struct InterfaceSettings {
     /// The only permitted MAC address of each gateway, in their order; empty: any.
     pub gateway_macs: Vec<[u8; 6]>,
     pub vlan: Option<u16>,
-    /// Largest IPv4 packet in bytes, without Ethernet and VLAN headers.
+    /// Largest packet in bytes, without Ethernet and VLAN headers; with IPv6 at least 1280.
     pub mtu: u16,
     /// MAC address to set. `None`: the device's own.
     pub mac: Option<[u8; 6]>,
+    /// `None`: the side has no IPv6.
+    pub ipv6: Option<Interface6>,
 }
 
 /// `[access]`: the connection of homes to weir.
@@ -397,6 +403,9 @@ pub struct ShardSettings {
     pub subscribers: Vec<Ipv4Net>,
     /// Public prefixes, never empty: for a firewall in plain mode they are the homes' prefixes.
     pub public: Vec<Ipv4Net>,
+    /// Prefixes of the homes' IPv6 addresses, 16 to 64 bits, which are not translated. Empty: the
+    /// shard has no IPv6.
+    pub public6: Vec<Ipv6Net>,
     pub subscribers_max: u32,
     /// Index into `Config::workers` of the worker that owns the shard.
     pub worker: usize,

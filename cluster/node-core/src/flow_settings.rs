@@ -4,11 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use weir_config::{
-    Config, PolicySettings, PublicSettings, StaticProtocol, StaticSettings, load_sets,
+    Config, DelegationSettings, Ipv6Settings, PolicySettings, PublicSettings, StaticProtocol,
+    StaticSettings, load_sets,
 };
 use weir_nat::{
-    Endpoint, OutOfService, PrefixOutOfService, Protocol, StaticConflict, StaticMapping,
-    StaticMappings, StaticScope,
+    DelegatedPrefix, Delegations, Endpoint, OutOfService, PrefixOutOfService, Protocol,
+    StaticConflict, StaticMapping, StaticMappings, StaticScope,
 };
 use weir_policy::RuleVerdict;
 use weir_rules::{FlowOrigin, RuleSet, SOURCE_POOLS, SourcePool};
@@ -18,6 +19,7 @@ use weir_rules::{FlowOrigin, RuleSet, SOURCE_POOLS, SourcePool};
 pub struct FlowSettings {
     pub rules: Arc<RuleSet>,
     pub statics: Arc<StaticMappings>,
+    pub delegations: Arc<Delegations>,
     /// By number.
     pub named: Arc<[NamedRule]>,
     /// Names of the source pools, from number 1 on.
@@ -42,12 +44,16 @@ impl NamedRule {
 }
 
 impl FlowSettings {
-    /// Compiles the rules and the static mappings of a configuration that names no file any more
-    /// ([`Config::with_files`]).
+    /// Compiles the rules, the static mappings and the delegated prefixes of a configuration that
+    /// names no file any more ([`Config::with_files`]).
     ///
     /// # Errors
     /// When they cannot be compiled, or name a file.
-    pub fn new(policy: &PolicySettings, public: &PublicSettings) -> Result<Self, String> {
+    pub fn new(
+        policy: &PolicySettings,
+        public: &PublicSettings,
+        ipv6: &Ipv6Settings,
+    ) -> Result<Self, String> {
         let read = |_: &std::path::Path| Err(io::Error::from(io::ErrorKind::NotFound));
         let sets = load_sets(policy, read).map_err(|errors| {
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -68,7 +74,15 @@ impl FlowSettings {
         let pools = (1..SOURCE_POOLS).map_while(SourcePool::new);
         let names = pools.map_while(|pool| policy.source_pool_name(pool).map(str::to_owned));
         let source_pools = names.collect();
-        Ok(Self { rules: policy.rules, statics: Arc::new(statics), named, source_pools })
+        let delegated: Vec<DelegatedPrefix> = ipv6.delegations.iter().map(delegated).collect();
+        let delegations = Delegations::new(&delegated).map_err(|conflict| conflict.to_string())?;
+        Ok(Self {
+            rules: policy.rules,
+            statics: Arc::new(statics),
+            delegations: Arc::new(delegations),
+            named,
+            source_pools,
+        })
     }
 
     /// Returns no rules and no static mappings.
@@ -77,10 +91,17 @@ impl FlowSettings {
         Self {
             rules: Arc::new(rules),
             statics: Arc::new(statics),
+            delegations: Arc::default(),
             named: Arc::new([]),
             source_pools: Arc::new([]),
         }
     }
+}
+
+fn delegated(settings: &DelegationSettings) -> DelegatedPrefix {
+    let home = settings.home;
+    let (outer, gre_key) = (home.address.to_bits(), home.gre_key);
+    DelegatedPrefix { prefix: settings.prefix, outer, gre_key }
 }
 
 fn mapping(settings: &StaticSettings) -> StaticMapping {

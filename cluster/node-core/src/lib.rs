@@ -55,6 +55,6 @@ pub use map_keeper::MapKeeper;
 pub use nat_setup::ClusterRoom;
 pub use node_core::joining::Outside;
 pub use node_core::{Core, CoreStart, GuardState};
-pub use routes::RouteList;
+pub use routes::{RouteList, WorkerAddresses};
 pub use table_memory::TableMemory;
 pub use waiting::{GUARD_EVENTS_MAX, InTurn, Notice, Notices, StallEnd};

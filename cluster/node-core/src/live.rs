@@ -29,6 +29,7 @@ pub fn live_settings(
         homes: home_addresses(&config.access.subscribers),
         rules: Box::new(ActiveRules::new(flows.rules.clone())),
         statics: flows.statics.clone(),
+        delegations: flows.delegations.clone(),
         out_of_service: out_of_service(config),
     })
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use weir_config::{Config, GroupSettings, ShardSettings};
+use weir_config::{AccessSetting, Config, DelegationMode, GroupSettings, ShardSettings};
 use weir_engine::CommitLimits;
 use weir_nat::{
-    ClassSettings, Filtering, FlowClass, HomeAllowance, NatConfig, Pooling, SessionLog, ShardRoom,
-    Timeouts,
+    ClassSettings, Delegation, Filtering, FlowClass, HomeAllowance, NatConfig, Pooling, SessionLog,
+    ShardRoom, Timeouts,
 };
 
 use crate::setup::nat_shard;
@@ -64,6 +64,7 @@ pub fn nat_config(
             weir_config::PoolingSetting::Hard => Pooling::Hard,
             weir_config::PoolingSetting::Soft => Pooling::Soft,
         },
+        delegation: delegation(config, worker),
         gre_key_identifies_home: config.access.gre_key == weir_config::GreKey::Subscriber,
         subscribers: config.access.subscribers.clone(),
         shards: shards_of(config, worker).map(|shard| nat_shard(shard, nat.enabled)).collect(),
@@ -90,6 +91,19 @@ pub fn nat_config(
     let allowances = of_groups.map(|(group, settings)| (group, allowance(&tables, settings)));
     tables.group_allowances = allowances.collect();
     tables
+}
+
+/// Returns how homes get their IPv6 addresses, if the worker has IPv6.
+fn delegation(config: &Config, worker: usize) -> Option<Delegation> {
+    config.workers[worker].internet.ipv6.as_ref()?;
+    let ipv6 = &config.ipv6;
+    Some(match (config.access.mode, ipv6.delegation) {
+        (AccessSetting::Plain, _) => Delegation::Prefix { home_length: ipv6.home_length6 },
+        (AccessSetting::Gre, DelegationMode::Claim) => {
+            Delegation::Claim { hold_sec: ipv6.claim_hold_sec }
+        }
+        (AccessSetting::Gre, DelegationMode::Static) => Delegation::Static,
+    })
 }
 
 /// Returns what the flows of each class get.

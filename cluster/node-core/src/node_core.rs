@@ -6,7 +6,7 @@ mod shown;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use crate::hand_over::HandOver;
 use crate::input_queue::InputQueue;
 use crate::known_map::KnownMap;
 use crate::map_keeper::MapKeeper;
-use crate::routes::{RouteList, lists};
+use crate::routes::{RouteList, WorkerAddresses, lists};
 use crate::setup::workers_of;
 use joining::{Joining, Outside};
 
@@ -37,8 +37,8 @@ pub struct CoreStart {
     pub node: NodeId,
     /// The record as it is to be registered: every worker states where it is reached.
     pub record: NodeRecord,
-    /// Addresses of each worker: access, internet.
-    pub addresses: Vec<[Ipv4Addr; 2]>,
+    /// Addresses of each worker.
+    pub addresses: Vec<WorkerAddresses>,
     /// The map as it lies on disk, of this cluster.
     pub map: KnownMap,
     pub desired: Desired,
@@ -82,7 +82,7 @@ pub struct Core {
     boot_ids: Vec<BootId>,
     formers: Vec<Option<BootId>>,
     desired: Desired,
-    addresses: Vec<[Ipv4Addr; 2]>,
+    addresses: Vec<WorkerAddresses>,
     routes: Vec<RouteList>,
     /// Number of slots that each worker had ended when it was looked at last.
     slots: Vec<u64>,

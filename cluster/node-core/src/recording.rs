@@ -151,6 +151,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::event::{GuardReport, Registration, WorkerSlot, WriteResult};
     use crate::known_map::KnownMap;
+    use crate::routes::WorkerAddresses;
     use crate::setup::tests::desired;
 
     pub(crate) fn start() -> CoreStart {
@@ -176,7 +177,12 @@ pub(crate) mod tests {
         CoreStart {
             node: NodeId::new("n1").unwrap(),
             record,
-            addresses: vec![["10.1.0.1".parse().unwrap(), "10.2.0.1".parse().unwrap()]],
+            addresses: vec![WorkerAddresses {
+                access: "10.1.0.1".parse().unwrap(),
+                internet: "10.2.0.1".parse().unwrap(),
+                access6: None,
+                internet6: None,
+            }],
             map: KnownMap::default(),
             desired: desired(),
             is_without_etcd: false,

@@ -8,9 +8,11 @@
 //!      +--- the worker was fenced and goes on: at once, under its new fence
 //! ```
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use weir_config::ClusterSettings;
+use serde::{Deserialize, Serialize};
+use weir_config::{ClusterSettings, InterfaceSettings, WorkerSettings};
 use weir_roles::{SidesUp, WantedRoute};
 use weir_routes::wanted::{self, RouteLimits, WantedError};
 use weir_routes::{Fence, Route, WorkerIndex};
@@ -82,23 +84,50 @@ impl RouteList {
     }
 }
 
-/// Returns the routes of all workers, sorted. `addresses`: of each worker, access and internet.
+/// The addresses of a worker on both sides: next hops of its routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerAddresses {
+    pub access: Ipv4Addr,
+    pub internet: Ipv4Addr,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access6: Option<Ipv6Addr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internet6: Option<Ipv6Addr>,
+}
+
+impl WorkerAddresses {
+    /// Returns those of a worker with these settings.
+    pub fn of(worker: &WorkerSettings) -> Self {
+        let ipv6 = |side: &InterfaceSettings| side.ipv6.as_ref().map(|it| it.address.addr());
+        Self {
+            access: worker.access.address.addr(),
+            internet: worker.internet.address.addr(),
+            access6: ipv6(&worker.access),
+            internet6: ipv6(&worker.internet),
+        }
+    }
+}
+
+/// Returns the routes of all workers, sorted.
 pub(crate) fn lists(
-    addresses: &[[std::net::Ipv4Addr; 2]],
+    addresses: &[WorkerAddresses],
     sides: &[SidesUp],
     wanted: &[(usize, WantedRoute)],
     cluster: &ClusterSettings,
 ) -> Result<Vec<Vec<Route>>, WantedError> {
-    let workers = addresses.iter().zip(sides).map(|(&[access, internet], sides)| {
+    let workers = addresses.iter().zip(sides).map(|(&addresses, sides)| {
         let SidesUp { is_access_up, is_internet_up, .. } = *sides;
-        wanted::RouteWorker { access, internet, is_access_up, is_internet_up }
+        let WorkerAddresses { access, internet, access6, internet6 } = addresses;
+        wanted::RouteWorker { access, internet, access6, internet6, is_access_up, is_internet_up }
     });
     let workers: Vec<wanted::RouteWorker> = workers.collect();
     let shards: Vec<wanted::ServedShard<'_>> = wanted
         .iter()
         .map(|(worker, route)| wanted::ServedShard {
             endpoints: std::slice::from_ref(&route.shard.access),
+            endpoints6: route.shard.access6.as_slice(),
             prefixes: &route.shard.setup.nat.public,
+            prefixes6: &route.shard.setup.nat.public6,
             worker: *worker as WorkerIndex,
             metric: Some(route.metric.0),
             is_last_copy: route.is_last_copy,

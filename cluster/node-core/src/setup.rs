@@ -15,18 +15,20 @@ pub fn desired_input(desired: &Desired) -> RolesInput {
 
 fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard> {
     let access = shard.endpoint.or(shard.steer)?;
+    let access6 = shard.steer6;
     let awaits_replicas = desired.is_committed(shard);
     let shard = ShardSettings {
         id: shard.id,
         endpoint: shard.endpoint,
         subscribers: shard.subscribers.clone(),
         public: shard.public.clone(),
+        public6: shard.public6.clone(),
         subscribers_max: shard.subscribers_max,
         worker: 0,
     };
     let nat = nat_shard(&shard, desired.nat.enabled);
     let setup = ShardSetup { engine: engine_shard(&shard), nat, awaits_replicas };
-    Some(DesiredShard { id: ShardId(shard.id), access, setup })
+    Some(DesiredShard { id: ShardId(shard.id), access, access6, setup })
 }
 
 /// Returns a shard as the data path knows it.
@@ -45,6 +47,7 @@ pub fn nat_shard(shard: &ShardSettings, is_translating: bool) -> weir_nat::NatSh
     weir_nat::NatShardConfig {
         id: ShardId(shard.id),
         public: if has_public { shard.public.clone() } else { shard.subscribers.clone() },
+        public6: shard.public6.clone(),
         subscribers_max: shard.subscribers_max,
     }
 }
@@ -116,6 +119,7 @@ public = ["198.51.100.0/28"]
             endpoint: None,
             subscribers: vec![net("10.200.0.0/16")],
             public: public.iter().copied().map(net).collect(),
+            public6: Vec::new(),
             subscribers_max: 10,
             worker: 0,
         };

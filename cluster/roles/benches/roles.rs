@@ -38,11 +38,17 @@ fn desired(id: u32) -> DesiredShard {
         endpoint: Some(0x0a09_0000 + id),
         subscribers: vec![],
     };
-    let nat = weir_nat::NatShardConfig { id: ShardId(id), public, subscribers_max: 100 };
+    let nat = weir_nat::NatShardConfig {
+        id: ShardId(id),
+        public,
+        public6: Vec::new(),
+        subscribers_max: 100,
+    };
     let access = Ipv4Addr::from(0x0a09_0000 + id);
     DesiredShard {
         id: ShardId(id),
         access,
+        access6: None,
         setup: ShardSetup { engine, nat, awaits_replicas: false },
     }
 }

@@ -1,7 +1,7 @@
 //! The input of [`Roles`](crate::Roles).
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use crate::role::RoleOptions;
 use weir_map::{BootId, Epoch, NodeId, ShardEntry, ShardId};
@@ -90,6 +90,8 @@ pub struct DesiredShard {
     /// Address at which its homes' packets come in: the tunnel endpoint; in plain mode the address
     /// that is steered to.
     pub access: Ipv4Addr,
+    /// The same for IPv6: the address that is steered to, if homes have no tunnel.
+    pub access6: Option<Ipv6Addr>,
     pub setup: ShardSetup,
 }
 
@@ -97,7 +99,7 @@ impl DesiredShard {
     /// True if tables made for the one serve the other.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let (one, two) = (&self.setup.engine, &other.setup.engine);
-        self.access == other.access
+        (self.access, self.access6) == (other.access, other.access6)
             && (one.endpoint, &one.subscribers) == (two.endpoint, &two.subscribers)
             && self.setup.nat == other.setup.nat
     }

@@ -184,6 +184,7 @@ fn engine() -> Engine<VecFrame> {
         address: format!("{}/24", on_link(side, 1)).parse().unwrap(),
         gateways: vec![on_link(side, 250)],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };
@@ -229,6 +230,7 @@ fn add_shard() -> WorkerCommand {
         nat: weir_nat::NatShardConfig {
             id,
             public: vec!["203.0.113.0/28".parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 256,
         },
         awaits_replicas: true,

@@ -13,6 +13,7 @@ use crate::fast_path::FastUpstream;
 use crate::flow_key::Toward;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_input::{Packet, is_martian};
+use crate::ipv6::Packet6State;
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::party::Party;
@@ -71,6 +72,21 @@ impl PacketDirection for Up {
     fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Upstream) -> Hash {
         engine.read_slow_path_access(frame, slow);
         slow.hash
+    }
+
+    #[inline(always)]
+    fn read_ipv6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
+        engine.read_access6(frame, packet);
+    }
+
+    #[inline(always)]
+    fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &Packet6State,
+        cx: &mut Context<'_, P>,
+    ) {
+        engine.serve_access6(frame, packet, cx);
     }
 
     fn set_look_up(slow: &mut Upstream, look_up: &LookUp) {

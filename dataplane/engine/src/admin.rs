@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::{EngineCounters, Side};
 
 /// Number of tables that [`EngineAdmin::table_uses`] reports.
-pub const TABLES: usize = 12;
+pub const TABLES: usize = 13;
 
 /// An engine as operators read it: see [`Engine::admin`].
 #[derive(Debug)]
@@ -37,9 +37,10 @@ impl<F: Frame> EngineAdmin<'_, F> {
         self.engine.generation
     }
 
-    /// Whether a gateway of the side answers ARP.
+    /// Whether a gateway of each family that the side has answers, and its IPv6 addresses are its
+    /// own.
     pub fn gateway_up(&self, side: Side) -> bool {
-        self.engine.link(side).gateways.is_up()
+        self.engine.link(side).is_up()
     }
 
     /// Whether both sides can forward.
@@ -50,7 +51,8 @@ impl<F: Frame> EngineAdmin<'_, F> {
     /// Returns the usage of each table that homes share, always in the same order.
     pub fn table_uses(&self) -> [TableUse; TABLES] {
         let Engine { nat, fragments, held, .. } = self.engine;
-        let [flows, mappings, sessions, homes, displaced, blocks] = nat.admin().table_uses();
+        let [flows, mappings, sessions, homes, displaced, blocks, claims] =
+            nat.admin().table_uses();
         let [up, down, away, early_up, early_down] = fragments.uses();
         [
             flows,
@@ -59,6 +61,7 @@ impl<F: Frame> EngineAdmin<'_, F> {
             homes,
             displaced,
             blocks,
+            claims,
             up,
             down,
             away,

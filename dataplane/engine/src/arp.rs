@@ -1,12 +1,15 @@
 //! ARP (RFC 826): answers for the worker's own addresses, resolves the gateways, and announces the
 //! worker (RFC 5227).
 
+use weir_nat::IpFamily;
 use weir_wire::arp::{self, Arp};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{Context, Engine};
-use crate::neighbor::ArpOutcome;
+use crate::ethernet_input::WorkerSide;
+use crate::neighbor::NeighborOutcome;
+use crate::side6::Side6;
 use crate::{DropReason, Side};
 
 impl<F: Frame> Engine<F> {
@@ -30,10 +33,8 @@ impl<F: Frame> Engine<F> {
         let sender = message.sender_ip.get();
         let is_answer = !message.is_request() && message.target_ip.get() == link.address;
         let mac = message.sender_mac;
-        match link.gateways.on_arp(sender, mac, is_answer, cx.now.ms) {
-            ArpOutcome::Moved => self.counters.count_gateway_move(side, mac),
-            outcome => self.count_refused_claims(side, outcome),
-        }
+        let outcome = link.gateways.on_message(sender, mac, is_answer, cx.now.ms);
+        self.count_gateway_outcome(side, outcome, mac);
         if side == Side::Access {
             let outcome = self.peers.on_arp(sender, mac, is_answer, cx.now.ms);
             self.count_refused_claims(side, outcome);
@@ -48,17 +49,25 @@ impl<F: Frame> Engine<F> {
             }
             self.emit(side, frame, cx);
         }
-        self.publish_gateways();
+        self.publish_links();
     }
 
-    fn count_refused_claims(&self, side: Side, outcome: ArpOutcome) {
-        if let ArpOutcome::Refused(claims, claimant) = outcome {
+    /// Counts what a station's message with this MAC has meant for a gateway.
+    pub(crate) fn count_gateway_outcome(&self, side: Side, outcome: NeighborOutcome, mac: Mac) {
+        match outcome {
+            NeighborOutcome::Moved => self.counters.count_gateway_move(side, mac),
+            outcome => self.count_refused_claims(side, outcome),
+        }
+    }
+
+    fn count_refused_claims(&self, side: Side, outcome: NeighborOutcome) {
+        if let NeighborOutcome::Refused(claims, claimant) = outcome {
             self.counters.count_refused_claims(side, u64::from(claims), claimant);
         }
     }
 
-    /// Announces the worker's addresses on both networks, so that switches and neighbours replace
-    /// the entries of a predecessor.
+    /// Announces the worker's IPv4 addresses on both networks, so that switches and neighbours
+    /// replace the entries of a predecessor.
     pub(crate) fn announce<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         for side in Side::ALL {
             let link = self.link(side);
@@ -67,17 +76,19 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Sends ARP requests to the gateways and the other workers that are due.
+    /// Sends the requests to the gateways and the other workers that are due, and the probes of the
+    /// worker's IPv6 addresses.
     pub(crate) fn ask_neighbors<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
         for side in Side::ALL {
             let mut gateways = std::mem::take(&mut self.link_mut(side).gateways);
             gateways.due(cx.now.ms, |address, mac| self.ask(side, address, mac, cx));
             self.link_mut(side).gateways = gateways;
+            self.ask_neighbors6(side, cx);
         }
         let mut peers = std::mem::take(&mut self.peers);
         peers.due(cx.now.ms, |address, mac| self.ask(Side::Access, address, mac, cx));
         self.peers = peers;
-        self.publish_gateways();
+        self.publish_links();
     }
 
     /// Sends a request for `address` to `mac`, or to all stations if `mac` is `None`.
@@ -107,9 +118,16 @@ impl<F: Frame> Engine<F> {
         self.emit(side, frame, cx);
     }
 
-    fn publish_gateways(&mut self) {
+    /// Copies the state of both links to the counters.
+    pub(crate) fn publish_links(&self) {
         for side in Side::ALL {
-            self.counters.set_gateway_up(side, self.link(side).gateways.is_up());
+            let WorkerSide { gateways, ipv6, .. } = self.link(side);
+            let counters = &self.counters;
+            counters.set_gateway_up(side, self.link(side).is_up());
+            counters.set_family_up(side, IpFamily::Ipv4, gateways.is_up());
+            counters.set_family_up(side, IpFamily::Ipv6, ipv6.as_ref().is_some_and(Side6::is_up));
+            let has_duplicate = ipv6.as_ref().is_some_and(Side6::has_duplicate);
+            counters.set_address_conflict(side, has_duplicate);
         }
     }
 }

@@ -3,11 +3,12 @@
 
 use std::vec::Drain;
 
-use weir_nat::{Hash, LookUp, PacketKey, Tick};
+use weir_nat::{FlowKey6, Hash, LookUp, PacketKey, Tick};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{BURST_MAX, Context, Engine, PREFETCH_AHEAD};
 use crate::fast_path::{FastPacket, GRE, PLAIN};
+use crate::ipv6::{Packet6State, carries_ipv6};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::{AccessMode, DropReason, Output, Side};
 
@@ -52,6 +53,17 @@ pub(crate) trait PacketDirection: Sized {
     /// Decides on the step of any frame, cuts the frame to what the step concerns, and prefetches
     /// its index line. Returns the hash.
     fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Self::Slow) -> Hash;
+
+    /// Reads an IPv6 packet, see [`Engine::read_access6`].
+    fn read_ipv6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State);
+
+    /// Carries out the step of an IPv6 packet.
+    fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &Packet6State,
+        cx: &mut Context<'_, P>,
+    );
 
     fn set_look_up(slow: &mut Self::Slow, look_up: &LookUp);
 
@@ -142,36 +154,90 @@ impl<F: Frame> Engine<F> {
         let (fast, slow) = (&mut burst.fast[..count], &mut burst.slow[..count]);
         let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, fast);
         self.begin_look_ups::<D>(fast);
-        for at in ones(slow_frames) {
+        let mut ipv6 = std::mem::take(&mut self.ipv6_packets);
+        let ipv6_frames = match slow_frames {
+            0 => 0,
+            _ if ipv6.is_empty() => 0,
+            _ => self.read_ipv6::<D, LINK, TUNNEL>(frames, slow_frames, &mut ipv6),
+        };
+        for at in ones(slow_frames & !ipv6_frames) {
             fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
         }
         self.nat.look_up::<D::Key, _>(fast);
-        let now = cx.now.tick();
         let mut frames = frames.drain(..);
+        match ipv6_frames {
+            0 => self.serve_all::<D, LINK, TUNNEL, false, P>(
+                &mut frames,
+                fast,
+                slow,
+                (slow_frames, 0),
+                &[],
+                cx,
+            ),
+            _ => {
+                let ipv6 = &mut ipv6[..ipv6_frames.count_ones() as usize];
+                self.nat.look_up::<FlowKey6, _>(ipv6);
+                self.serve_all::<D, LINK, TUNNEL, true, P>(
+                    &mut frames,
+                    fast,
+                    slow,
+                    (slow_frames, ipv6_frames),
+                    ipv6,
+                    cx,
+                );
+            }
+        }
+        drop(frames);
+        D::finish(self, cx);
+        *D::burst_mut(self) = burst;
+        self.ipv6_packets = ipv6;
+        bytes
+    }
+
+    /// Carries out the steps of all frames, in their order. Bit by bit: those of the slow path, and
+    /// among them those with IPv6 packets, whose states follow each other in `ipv6`. Without
+    /// `IPV6` there are none: a loop of its own keeps its registers.
+    #[inline(always)]
+    fn serve_all<
+        D: PacketDirection,
+        const LINK: usize,
+        const TUNNEL: usize,
+        const IPV6: bool,
+        P: Pool<Frame = F>,
+    >(
+        &mut self,
+        frames: &mut Drain<'_, F>,
+        fast: &[FastPacket<D::Key>],
+        slow: &mut [D::Slow],
+        (slow_frames, ipv6_frames): (u64, u64),
+        ipv6: &[Packet6State],
+        cx: &mut Context<'_, P>,
+    ) {
+        let (count, now) = (fast.len(), cx.now.tick());
+        let mut ipv6 = ipv6.iter();
         let mut at = 0;
         while at < count {
             let is_slow = slow_frames >> at;
             let end = count.min(at + is_slow.trailing_zeros() as usize);
             let FastPacket { key, look_up, .. } = &fast[at];
             if at < end && self.nat.is_first_settled(look_up.candidate, key) {
-                let run =
-                    SettledRun { packets: &fast[at..end], frames: &mut frames, out: cx.out, now };
+                let run = SettledRun { packets: &fast[at..end], frames, out: cx.out, now };
                 at += D::send_settled::<LINK, TUNNEL, F>(self, run);
             }
             let Some(frame) = frames.next() else { break };
-            if at == end {
-                D::set_look_up(&mut slow[at], &fast[at].look_up);
-                D::serve(self, frame, &slow[at], cx);
-            } else {
+            if at < end {
                 let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
                 self.unsettled::<D, P>(frame, &fast[at], offset, &mut slow[at], cx);
+            } else if IPV6 && ipv6_frames >> at & 1 != 0 {
+                if let Some(packet) = ipv6.next() {
+                    D::serve_ipv6(self, frame, packet, cx);
+                }
+            } else {
+                D::set_look_up(&mut slow[at], &fast[at].look_up);
+                D::serve(self, frame, &slow[at], cx);
             }
             at += 1;
         }
-        drop(frames);
-        D::finish(self, cx);
-        *D::burst_mut(self) = burst;
-        bytes
     }
 
     /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
@@ -194,6 +260,28 @@ impl<F: Frame> Engine<F> {
             }
         }
         (bytes, slow)
+    }
+
+    /// Reads the IPv6 packets among the frames that the fast path has left, in their order, and
+    /// prefetches their index lines. Returns these frames, one bit each.
+    #[inline(never)]
+    fn read_ipv6<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
+        &self,
+        frames: &mut [F],
+        slow_frames: u64,
+        packets: &mut [Packet6State],
+    ) -> u64 {
+        let (mut found, mut packets) = (0, packets.iter_mut());
+        for at in ones(slow_frames) {
+            let frame = &mut frames[at];
+            if !carries_ipv6::<LINK, TUNNEL>(frame.data()) {
+                continue;
+            }
+            let Some(packet) = packets.next() else { break };
+            D::read_ipv6(self, frame, packet);
+            found |= 1 << at;
+        }
+        found
     }
 
     /// Step 1 of the look-ups.

@@ -1,8 +1,8 @@
 //! Configuration of an engine. It is checked once at the start; the code behind relies on it.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use weir_nat::{GROUPS, NatConfig, NatError, ShardId};
 use weir_wire::ethernet::Mac;
 
@@ -38,10 +38,23 @@ pub struct SideConfig {
     /// The MACs of the gateways, in the order of `gateways`; a gateway without an entry may have
     /// any MAC.
     pub gateway_macs: Vec<Mac>,
+    /// IPv6 on this side; `None`: its packets are dropped.
+    pub ipv6: Option<Side6Config>,
     /// 802.1Q VLAN id; frames without it are dropped.
     pub vlan: Option<u16>,
     /// Largest IP packet on this side, bytes (on the access side: the outer packet).
     pub mtu: u16,
+}
+
+/// The IPv6 of one side of a worker.
+#[derive(Clone, Debug)]
+pub struct Side6Config {
+    /// The worker's own address, global or unique local, with the length of its subnet. A
+    /// link-local address, made of the MAC, is added.
+    pub address: Ipv6Net,
+    /// Next hops on this side, at least one, global or link-local; live ones share the flows by
+    /// hash. Each may have any MAC: pins are for IPv4.
+    pub gateways: Vec<Ipv6Addr>,
 }
 
 /// One shard as the data path sees it.
@@ -197,6 +210,8 @@ pub enum EngineError {
     SourceOverlap { net: Ipv4Net, first: ShardId, second: ShardId },
     #[error("the {0} side has no gateway")]
     NoGateway(&'static str),
+    #[error("the {0} side has an IPv6 address, but no IPv6 gateway")]
+    NoGateway6(&'static str),
     #[error("{engine} shards for the data path, {nat} for the NAT: the lists must match")]
     ShardCount { engine: usize, nat: usize },
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use weir_nat::IpFamily;
 use weir_wire::ethernet::Mac;
 
 use crate::{DropReason, Side};
@@ -67,8 +68,15 @@ pub struct EngineCounters {
     resets_limited: [Counter; 2],
     held: Counter,
     early: [Counter; EarlyRelease::ALL.len()],
-    /// 1 while a gateway of the side answers ARP.
+    /// 1 while the side can forward.
     gateway_up: [AtomicU64; 2],
+    /// 1 while a gateway of the family answers on the side.
+    family_up: [[AtomicU64; IpFamily::ALL.len()]; 2],
+    /// 1 while another station has an IPv6 address of the side.
+    address_conflict: [AtomicU64; 2],
+    address_conflicts: [Counter; 2],
+    /// The MAC of the last station in such a conflict, as a number.
+    duplicate: [AtomicU64; 2],
     refused_claims: [Counter; 2],
     /// The MAC of the last refused claim, as a number.
     claimant: [AtomicU64; 2],
@@ -93,6 +101,10 @@ impl Default for EngineCounters {
             held: Counter::default(),
             early: Default::default(),
             gateway_up: Default::default(),
+            family_up: Default::default(),
+            address_conflict: Default::default(),
+            address_conflicts: Default::default(),
+            duplicate: Default::default(),
             refused_claims: Default::default(),
             claimant: Default::default(),
             gateway_moves: Default::default(),
@@ -158,13 +170,32 @@ impl EngineCounters {
         self.early[why as usize].get()
     }
 
-    /// Whether a gateway of the side answers ARP.
+    /// Whether the side can forward: a gateway of each family that the side has answers.
     pub fn gateway_up(&self, side: Side) -> bool {
         self.gateway_up[side as usize].load(Relaxed) != 0
     }
 
-    /// Returns the number of ARP messages that claimed the address of a gateway or of another
-    /// worker for a MAC that it does not have, and the MAC of the last such claim.
+    /// Whether a gateway of this family answers on the side, and the worker may use its address;
+    /// false for a family that the side does not have.
+    pub fn family_up(&self, side: Side, family: IpFamily) -> bool {
+        self.family_up[side as usize][family as usize].load(Relaxed) != 0
+    }
+
+    /// Whether the worker does without an IPv6 address of the side, since another station has it
+    /// (RFC 4862 section 5.4). The worker probes the address again every 10 s.
+    pub fn address_conflict(&self, side: Side) -> bool {
+        self.address_conflict[side as usize].load(Relaxed) != 0
+    }
+
+    /// Returns how often another station was found to have an IPv6 address of the side, or claimed
+    /// one that the worker uses, and the MAC of the last such station.
+    pub fn address_conflicts(&self, side: Side) -> (u64, Mac) {
+        (self.address_conflicts[side as usize].get(), load_mac(&self.duplicate[side as usize]))
+    }
+
+    /// Returns the number of messages of ARP and neighbor discovery that claimed the address of a
+    /// gateway or of another worker for a MAC that it does not have, and the MAC of the last such
+    /// claim.
     pub fn refused_claims(&self, side: Side) -> (u64, Mac) {
         (self.refused_claims[side as usize].get(), load_mac(&self.claimant[side as usize]))
     }
@@ -245,6 +276,19 @@ impl EngineCounters {
 
     pub(crate) fn set_gateway_up(&self, side: Side, is_up: bool) {
         self.gateway_up[side as usize].store(u64::from(is_up), Relaxed);
+    }
+
+    pub(crate) fn set_family_up(&self, side: Side, family: IpFamily, is_up: bool) {
+        self.family_up[side as usize][family as usize].store(u64::from(is_up), Relaxed);
+    }
+
+    pub(crate) fn set_address_conflict(&self, side: Side, has_duplicate: bool) {
+        self.address_conflict[side as usize].store(u64::from(has_duplicate), Relaxed);
+    }
+
+    pub(crate) fn count_address_conflict(&self, side: Side, with: Mac) {
+        store_mac(&self.duplicate[side as usize], with);
+        self.address_conflicts[side as usize].add(1);
     }
 }
 

@@ -423,7 +423,7 @@ impl<F: Frame> Engine<F> {
         let sender = self.sender(packet)?;
         let to = match sender.party {
             Party::Home(_) => Side::Access,
-            Party::Remote(_) => Side::Internet,
+            Party::Remote(_) | Party::Remote6(_) => Side::Internet,
         };
         Some(AnswerParties { to, sender, addressed })
     }

@@ -20,6 +20,7 @@ use crate::held::HeldFrames;
 use crate::identification::Identifications;
 use crate::internet_input::Down;
 use crate::ip_error::ErrorLimiter;
+use crate::ipv6::Packet6State;
 use crate::live::{LiveEngineSettings, mss_max, tunnel_mtu};
 use crate::new_flows::NewFlows;
 use crate::peer::RedirectPeers;
@@ -101,6 +102,9 @@ pub struct Engine<F: Frame> {
     pub(crate) outer_identification: u16,
     pub(crate) up: Burst<Up>,
     pub(crate) down: Burst<Down>,
+    /// State of the IPv6 packets of a burst, a slot for each of its frames; empty for a worker
+    /// without IPv6, which looks for no such packets.
+    pub(crate) ipv6_packets: Box<[Packet6State]>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: HeldFrames<F>,
     /// Largest packet that fits the tunnel of every known home, bytes.
@@ -129,8 +133,12 @@ impl<F: Frame> Engine<F> {
             if link.gateways.is_empty() {
                 return Err(EngineError::NoGateway(side));
             }
+            if link.ipv6.as_ref().is_some_and(|ipv6| ipv6.gateways.is_empty()) {
+                return Err(EngineError::NoGateway6(side));
+            }
         }
         let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
+        let has_ipv6 = access.ipv6.is_some() || internet.ipv6.is_some();
         let patterns = patterns([&access, &internet], config.mode);
         let live = LiveEngineSettings::of(&config);
         let limits = config.limits;
@@ -173,6 +181,7 @@ impl<F: Frame> Engine<F> {
             counters: Arc::default(),
             up: Burst::new(),
             down: Burst::new(),
+            ipv6_packets: vec![Packet6State::EMPTY; if has_ipv6 { BURST_MAX } else { 0 }].into(),
             new_flows: NewFlows::new(),
             held: HeldFrames::none(),
             swept_ms: 0,
@@ -186,7 +195,8 @@ impl<F: Frame> Engine<F> {
         self.nat.is_public(address) || self.all_public.contains(address)
     }
 
-    /// Announces the worker on both sides and asks for its gateways. To be called once, when the
+    /// Announces the worker on both sides, asks for its gateways, and probes its IPv6 addresses,
+    /// which it announces a second later. To be called once, when the
     /// ports are up.
     pub fn start<P: Pool<Frame = F>>(&mut self, now: Now, pool: &mut P, out: &mut Output<F>) {
         self.swept_ms = now.ms;

@@ -2,11 +2,13 @@
 //! what it carries.
 
 use weir_wire::arp::Arp;
-use weir_wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, Mac};
+use weir_wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Mac};
 use weir_wire::frame::Frame;
+use weir_wire::ndp::NdpPacket;
 
 use crate::link_header::LinkHeader;
-use crate::neighbor::Gateways;
+use crate::neighbor::{Gateways, RequestPace};
+use crate::side6::Side6;
 use crate::{DropReason, SideConfig};
 
 /// One side of the worker: its addresses on that network, and its next hops.
@@ -16,6 +18,7 @@ pub(crate) struct WorkerSide {
     pub(crate) address: u32,
     pub(crate) mtu: usize,
     pub(crate) gateways: Gateways,
+    pub(crate) ipv6: Option<Side6>,
     pub(crate) vlan: Option<u16>,
 }
 
@@ -24,6 +27,7 @@ pub(crate) struct WorkerSide {
 pub(crate) enum Network {
     Ipv4,
     Arp,
+    Ipv6,
 }
 
 /// Returns the link-layer sender of a frame.
@@ -42,6 +46,7 @@ impl WorkerSide {
                 &config.gateway_macs,
                 LinkHeader::new(Mac::ZERO, config.mac, config.vlan, ETHERTYPE_IPV4),
             ),
+            ipv6: config.ipv6.as_ref().map(|ipv6| Side6::new(ipv6, config.mac, config.vlan)),
             vlan: config.vlan,
         }
     }
@@ -60,16 +65,34 @@ impl WorkerSide {
         let network = match header.ethertype {
             ETHERTYPE_IPV4 => Network::Ipv4,
             ETHERTYPE_ARP => Network::Arp,
+            ETHERTYPE_IPV6 if self.ipv6.is_some() => Network::Ipv6,
             _ => return Err(DropReason::EtherType),
         };
         // RFC 1122 section 3.3.6: an IP packet in a link-layer broadcast is discarded; ARP requests
-        // are broadcast.
+        // are broadcast, and neighbor discovery is multicast.
         let is_ours = header.destination == self.mac
-            || (network == Network::Arp && header.destination == Mac::BROADCAST);
+            || match network {
+                Network::Ipv4 => false,
+                Network::Arp => header.destination == Mac::BROADCAST,
+                Network::Ipv6 => self.is_to_own_group(header.destination, frame, header.len),
+            };
         if !is_ours {
             return Err(DropReason::NotOurMac);
         }
         Ok((network, header.len))
+    }
+
+    /// Whether an IPv6 packet, at `offset` of its frame, is for a group of the worker.
+    #[cold]
+    fn is_to_own_group<F: Frame>(&self, mac: Mac, frame: &F, offset: usize) -> bool {
+        let packet = frame.data().get(offset..).unwrap_or_default();
+        self.ipv6.as_ref().is_some_and(|ipv6| ipv6.is_to_own_group(mac, packet))
+    }
+
+    /// Whether the side can forward packets of each family that it has. The families share their
+    /// fate: routes lead both to a worker, or neither.
+    pub(crate) fn is_up(&self) -> bool {
+        self.gateways.is_up() && self.ipv6.as_ref().is_none_or(Side6::is_up)
     }
 
     /// Whether frames of this link carry a VLAN tag.
@@ -83,9 +106,24 @@ impl WorkerSide {
         LinkHeader::new(to, self.mac, self.vlan, ETHERTYPE_IPV4)
     }
 
+    /// Returns the header of an IPv6 packet to a station of this link.
+    pub(crate) fn header6_to(&self, to: Mac) -> LinkHeader {
+        LinkHeader::new(to, self.mac, self.vlan, ETHERTYPE_IPV6)
+    }
+
     pub(crate) fn set_mac(&mut self, mac: Mac) {
         self.mac = mac;
         self.gateways.set_header(self.header_to(Mac::ZERO));
+        if let Some(ipv6) = &mut self.ipv6 {
+            ipv6.set_mac(mac, self.vlan);
+        }
+    }
+
+    pub(crate) fn set_pace(&mut self, pace: RequestPace) {
+        self.gateways.set_pace(pace);
+        if let Some(ipv6) = &mut self.ipv6 {
+            ipv6.gateways.set_pace(pace);
+        }
     }
 
     /// Turns `frame`, which must be empty, into an ARP message ready to send; false if it has no
@@ -96,5 +134,16 @@ impl WorkerSide {
         }
         message.emit(frame.data_mut());
         LinkHeader::new(to, self.mac, self.vlan, ETHERTYPE_ARP).push(frame)
+    }
+
+    /// Turns `frame`, which must be empty, into a message of neighbor discovery ready to send;
+    /// false if it has no room.
+    pub(crate) fn fill_ndp<F: Frame>(&self, frame: &mut F, packet: &NdpPacket, to: Mac) -> bool {
+        let bytes = packet.as_bytes();
+        if !frame.extend(bytes.len()) {
+            return false;
+        }
+        frame.data_mut().copy_from_slice(bytes);
+        self.header6_to(to).push(frame)
     }
 }

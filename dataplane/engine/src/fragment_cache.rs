@@ -27,32 +27,53 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
 use weir_flow::HashKey;
-use weir_nat::{Delivery, Dependency, FlowClass, GROUPS, Home, ShardIndex, TableUse, Translated};
+use weir_nat::{
+    Delivery, Delivery6, Dependency, FlowClass, GROUPS, Home, ShardIndex, TableUse, Translated,
+};
 
 use crate::config::FragmentLimits;
 use crate::fragment_room::{EntryLinks, EntryList, NONE, Room};
 use crate::party::{LimitedParty, Party, words_of};
 
-/// Identifies the datagram that a fragment belongs to (RFC 791), and its home.
+/// Identifies the datagram that a fragment belongs to, and its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DatagramKey {
     /// The home that sent it, as [`weir_nat::Nat::identity`] distinguishes it: homes may use the
     /// same addresses, and with keys that identify them the same outer source. `None` for datagrams
     /// from the internet.
     pub(crate) home: Option<Home>,
-    pub(crate) source: u32,
-    pub(crate) destination: u32,
-    pub(crate) identification: u16,
-    pub(crate) protocol: u8,
+    pub(crate) ends: DatagramEnds,
 }
 
-/// Writes three words that differ between any two keys.
+/// What its sender wrote into all fragments of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DatagramEnds {
+    /// RFC 791.
+    Ipv4 { source: u32, destination: u32, identification: u16, protocol: u8 },
+    /// RFC 8200 section 4.5.
+    Ipv6 { source: u128, destination: u128, identification: u32 },
+}
+
+/// Writes three words of a datagram of IPv4, and six of one of IPv6, that differ between any two
+/// keys.
 impl Hash for DatagramKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let (first, second) = self.home.as_ref().map_or((0, 0), words_of);
-        state.write_u64(first | u64::from(self.protocol) << 56);
-        state.write_u64(second | u64::from(self.identification) << 48);
-        state.write_u64(u64::from(self.source) << 32 | u64::from(self.destination));
+        match self.ends {
+            DatagramEnds::Ipv4 { source, destination, identification, protocol } => {
+                state.write_u64(first | u64::from(protocol) << 56);
+                state.write_u64(second | u64::from(identification) << 48);
+                state.write_u64(u64::from(source) << 32 | u64::from(destination));
+            }
+            DatagramEnds::Ipv6 { source, destination, identification } => {
+                state.write_u64(first);
+                state.write_u64(second ^ u64::from(identification) << 34);
+                for address in [source, destination] {
+                    state.write_u64((address >> 64) as u64);
+                    state.write_u64(address as u64);
+                }
+            }
+        }
     }
 }
 
@@ -62,7 +83,23 @@ impl DatagramKey {
     pub(crate) fn sender(&self, group: u8) -> LimitedParty {
         match self.home {
             Some(home) => LimitedParty { party: Party::Home(home), group },
-            None => LimitedParty::remote(self.source),
+            None => LimitedParty { party: self.remote(), group: 0 },
+        }
+    }
+
+    /// Returns the party that is the source of a datagram from the internet.
+    fn remote(&self) -> Party {
+        match self.ends {
+            DatagramEnds::Ipv4 { source, .. } => Party::Remote(source),
+            DatagramEnds::Ipv6 { source, .. } => Party::remote6(source),
+        }
+    }
+
+    /// Returns the bits that choose the gateway: all fragments of a datagram use the same.
+    pub(crate) fn flow(&self) -> u32 {
+        match self.ends {
+            DatagramEnds::Ipv4 { identification, .. } => identification.into(),
+            DatagramEnds::Ipv6 { identification, .. } => identification,
         }
     }
 }
@@ -76,6 +113,11 @@ pub(crate) enum Translation {
     Down(Translated<Delivery>),
     /// To another worker, which knows more about the shard.
     Away,
+    /// IPv6, toward the internet: the class of the flow, and where the first fragment ends in the
+    /// datagram.
+    Up6 { class: FlowClass, end: u16 },
+    /// IPv6, toward a home.
+    Down6 { delivery: Delivery6, end: u16 },
 }
 
 /// What becomes of the fragments of a home's datagram.
@@ -242,8 +284,9 @@ impl<F> FragmentCache<F> {
         let early =
             self.index.get(&key).copied().map_or(EarlyFragments::NONE, |known| self.remove(known));
         let kind = match (translation, key.home) {
-            (Translation::Up { .. }, _) | (Translation::Away, Some(_)) => RoomKind::Up,
-            (Translation::Down(_), _) => RoomKind::Down,
+            (Translation::Up { .. } | Translation::Up6 { .. }, _)
+            | (Translation::Away, Some(_)) => RoomKind::Up,
+            (Translation::Down(_) | Translation::Down6 { .. }, _) => RoomKind::Down,
             (Translation::Away, None) => RoomKind::Away,
         };
         if self.rooms[kind as usize].is_none() {
@@ -270,8 +313,12 @@ impl<F> FragmentCache<F> {
             let Some(Datagram { key, state, .. }) = &self.datagrams[entry] else { continue };
             let DatagramState::Known { translation, .. } = state else { continue };
             let is_from = key.home.is_some_and(|home| home.shard == shard);
-            let is_to =
-                matches!(translation, Translation::Down(down) if down.to.home.shard == shard);
+            let to = match translation {
+                Translation::Down(down) => Some(down.to.home.shard),
+                Translation::Down6 { delivery, .. } => Some(delivery.home.shard),
+                _ => None,
+            };
+            let is_to = to == Some(shard);
             if is_from || is_to {
                 self.drop_held(entry as u32);
             }

@@ -25,8 +25,14 @@ fn up_as(number: u16) -> Translation {
     })
 }
 
+/// Returns the key of a datagram from the internet.
+fn from(source: u32, identification: u16) -> DatagramKey {
+    let ends = DatagramEnds::Ipv4 { source, destination: 2, identification, protocol: 17 };
+    DatagramKey { home: None, ends }
+}
+
 fn key(identification: u16) -> DatagramKey {
-    DatagramKey { home: None, source: 1, destination: 2, identification, protocol: 17 }
+    from(1, identification)
 }
 
 fn of_home(outer: u32, identification: u16) -> DatagramKey {
@@ -142,9 +148,9 @@ fn forged_remotes_displace_remotes_only() {
     hold(&mut cache, of_home(1, 0), 1, 0).unwrap();
     up(&mut cache, of_home(1, 1), 0);
     for remote in 0..10_000 {
-        let forged = DatagramKey { source: 1000 + remote, ..key(0) };
+        let forged = from(1000 + remote, 0);
         hold(&mut cache, forged, 5, 0).unwrap();
-        let away = DatagramKey { source: 1000 + remote, ..key(1) };
+        let away = from(1000 + remote, 1);
         let _ = cache.learn(away, away.sender(0), Translation::Away, Dependency::Nothing, 0);
     }
     assert!((0..2).all(|n| cache.translation(&key(n)).is_some()));
@@ -190,7 +196,7 @@ enum Act {
 fn any_key(home: u8, identification: u8) -> DatagramKey {
     let shard = ShardIndex(u16::from(home % 2));
     match home % 16 {
-        0..8 => DatagramKey { source: u32::from(home % 16), ..key(identification.into()) },
+        0..8 => from(u32::from(home % 16), identification.into()),
         _ => DatagramKey {
             home: Some(Home { shard, outer: u32::from(home % 16), gre_key: None }),
             ..key(identification.into())

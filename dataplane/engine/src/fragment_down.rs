@@ -8,7 +8,7 @@ use crate::DropReason;
 use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Context, Engine};
 use crate::flow_key::FlowKey;
-use crate::fragment_cache::{DatagramKey, Translation};
+use crate::fragment_cache::{DatagramEnds, DatagramKey, Translation};
 use crate::rewrite::{self, PacketEnd};
 
 impl<F: Frame> Engine<F> {
@@ -58,7 +58,9 @@ impl<F: Frame> Engine<F> {
             }
             // The first fragment passed earlier on its sender's side, and did not reach a home.
             _ if packet.step == DownstreamStep::Hairpin => Err(DropReason::FragmentTimeout),
-            _ if !self.may_remote_take_slow_path(datagram.source) => Err(DropReason::SlowPathLimit),
+            _ if !self.may_remote_take_slow_path(datagram.sender(0).party) => {
+                Err(DropReason::SlowPathLimit)
+            }
             _ => self.hold_fragment(datagram, frame, cx.now),
         }
     }
@@ -85,7 +87,7 @@ impl<F: Frame> Engine<F> {
 
 /// All fragments of a datagram use the same gateway.
 fn fragment_flow(datagram: &DatagramKey) -> Hash {
-    Hash(u64::from(datagram.identification) << 32)
+    Hash(u64::from(datagram.flow()) << 32)
 }
 
 /// Returns the key of a fragment's datagram: its destination and identification as the sender wrote
@@ -94,9 +96,11 @@ pub(crate) fn datagram_key(packet: &[u8], key: &FlowKey) -> DatagramKey {
     let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
     DatagramKey {
         home: None,
-        source: key.source.address,
-        destination: key.destination.address,
-        identification,
-        protocol: key.protocol as u8,
+        ends: DatagramEnds::Ipv4 {
+            source: key.source.address,
+            destination: key.destination.address,
+            identification,
+            protocol: key.protocol as u8,
+        },
     }
 }

@@ -7,7 +7,7 @@ use weir_wire::ipv4;
 use crate::DropReason;
 use crate::engine::{Context, Engine, Now};
 use crate::flow_key::FlowKey;
-use crate::fragment_cache::{DatagramKey, FragmentsUp, Translation};
+use crate::fragment_cache::{DatagramEnds, DatagramKey, FragmentsUp, Translation};
 use crate::identification::Fragmented;
 use crate::rewrite::{self, PacketEnd};
 use crate::upstream::{Upstream, UpstreamStep, destination};
@@ -32,8 +32,8 @@ impl<F: Frame> Engine<F> {
             _ => self.identifications.replace(Fragmented {
                 public: public.address,
                 destination,
-                identification: datagram.identification,
-                protocol: datagram.protocol,
+                identification: datagram.flow() as u16,
+                protocol: key.protocol as u8,
             }),
         };
         let up = FragmentsUp {
@@ -125,9 +125,11 @@ pub(crate) fn datagram_key(packet: &[u8], home: &Home, key: &FlowKey) -> Datagra
     let identification = ipv4::parse(packet).map_or(0, |(ip, _, _)| ip.identification.get());
     DatagramKey {
         home: Some(*home),
-        source: key.source.address,
-        destination: key.destination.address,
-        identification,
-        protocol: key.protocol as u8,
+        ends: DatagramEnds::Ipv4 {
+            source: key.source.address,
+            destination: key.destination.address,
+            identification,
+            protocol: key.protocol as u8,
+        },
     }
 }

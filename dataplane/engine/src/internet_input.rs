@@ -12,6 +12,7 @@ use crate::ethernet_input::{Network, sender};
 use crate::fast_path::FastDownstream;
 use crate::flow_key::Toward;
 use crate::ip_input::{Packet, is_martian};
+use crate::ipv6::Packet6State;
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::{DropReason, Side};
@@ -73,6 +74,21 @@ impl PacketDirection for Down {
     fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Downstream) -> Hash {
         engine.read_slow_path_internet(frame, slow);
         slow.hash
+    }
+
+    #[inline(always)]
+    fn read_ipv6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
+        engine.read_internet6(frame, packet);
+    }
+
+    #[inline(always)]
+    fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &Packet6State,
+        cx: &mut Context<'_, P>,
+    ) {
+        engine.serve_internet6(frame, packet, cx);
     }
 
     fn set_look_up(slow: &mut Downstream, look_up: &LookUp) {

@@ -150,11 +150,22 @@ impl ErrorLimiter {
         self.admit(parties, false, now_ms)
     }
 
-    fn admit(&mut self, parties: &AnswerParties, is_about_size: bool, now_ms: u64) -> bool {
+    /// Whether errors are sent to this side at all.
+    pub(crate) fn is_on(&self, to: Side) -> bool {
+        self.is_on[to as usize]
+    }
+
+    /// Whether an error is within the limits; counts it.
+    pub(crate) fn admit(
+        &mut self,
+        parties: &AnswerParties,
+        is_about_size: bool,
+        now_ms: u64,
+    ) -> bool {
         let mut ask = |asking: &LimitedParty, role: u8| {
             let table = match asking.party {
                 Party::Home(_) => &mut self.homes,
-                Party::Remote(_) => &mut self.remotes,
+                Party::Remote(_) | Party::Remote6(_) => &mut self.remotes,
             };
             table.ask(asking, role << 1 | u8::from(is_about_size), now_ms)
         };

@@ -44,6 +44,7 @@ mod counters;
 mod datagram;
 mod downstream;
 mod drop_reason;
+mod duplicate_detection;
 mod duty;
 mod ecn;
 mod engine;
@@ -64,11 +65,14 @@ mod internet_input;
 mod ip_error;
 mod ip_fragment;
 mod ip_input;
+mod ipv6;
 mod late;
 mod link_header;
 mod live;
 mod local;
+mod local6;
 mod mark;
+mod ndp;
 mod neighbor;
 mod new_flows;
 mod output;
@@ -83,6 +87,7 @@ mod reject;
 mod rewrite;
 mod setup;
 mod shards;
+mod side6;
 mod slow_path;
 mod upstream;
 mod waiting_packet;
@@ -95,7 +100,7 @@ extern crate self as weir_engine;
 pub use admin::{EngineAdmin, TABLES};
 pub use config::{
     AccessMode, EngineConfig, EngineError, FragmentLimits, GroupLimits, MssClamp, ResourceLimits,
-    ShardConfig, SideConfig,
+    ShardConfig, Side6Config, SideConfig,
 };
 pub use counters::{Counter, Direction, EarlyRelease, EngineCounters};
 pub use datagram::DatagramSender;

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use weir_nat::{ActiveRules, AddressRanges, LiveNatSettings, PrefixOutOfService, StaticMappings};
+use weir_nat::{
+    ActiveRules, AddressRanges, Delegations, LiveNatSettings, PrefixOutOfService, StaticMappings,
+};
 use weir_wire::frame::Frame;
 
 use crate::config::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits};
@@ -21,6 +23,7 @@ pub struct LiveSettings {
     pub homes: AddressRanges,
     pub rules: Box<ActiveRules>,
     pub statics: Arc<StaticMappings>,
+    pub delegations: Arc<Delegations>,
     pub out_of_service: Box<[PrefixOutOfService]>,
 }
 
@@ -63,6 +66,7 @@ impl<F: Frame> EngineSetup<'_, F> {
         nat.swap_homes(&mut live.homes);
         live.rules = nat.swap_rules(live.rules);
         live.statics = nat.swap_statics(live.statics);
+        nat.swap_delegations(&mut live.delegations);
         live.out_of_service = nat.swap_out_of_service(live.out_of_service);
         std::mem::swap(&mut self.engine.generation, &mut live.number);
         std::mem::swap(&mut self.engine.live, &mut live.engine);

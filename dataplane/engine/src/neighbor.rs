@@ -1,17 +1,22 @@
 //! Stations of a link that are resolved in advance, and the next hops of one side: whether they
 //! answer, and when to send the next request.
 //!
+//! Both families share this. `A` is the type of an address: `u32` for IPv4, where requests and
+//! answers are those of ARP, `u128` for IPv6, where they are neighbor solicitations and
+//! advertisements (RFC 4861). A request by broadcast goes in IPv6 to the solicited-node multicast
+//! group of the neighbour.
+//!
 //! A neighbour gets a request every second until it answers, is confirmed every 20 s also when idle
-//! (so that a failover never waits for ARP), and is considered down after three unanswered
+//! (so that a failover never waits for an answer), and is considered down after three unanswered
 //! confirmations. The gateways of a worker in a cluster get requests continuously: a worker that is
 //! cut off has to notice it before its homes do. Only an answer to the worker's own request counts:
 //! a station that sends requests or announces itself may not receive anything.
 //!
-//! ARP is not authenticated, so a known MAC holds while it answers. A message that names another
-//! MAC is a *claim*: a request is sent at once, to the known MAC only. Its answer refuses the
-//! claim. Only if three such requests stay unanswered is the address requested by broadcast, and
-//! the MAC that answers that is accepted. So a router that takes over an address is used after 750
-//! ms (200 ms in a cluster), and no number of claims moves a gateway that answers. A pinned MAC
+//! Neither protocol is authenticated, so a known MAC holds while it answers. A message that names
+//! another MAC is a *claim*: a request is sent at once, to the known MAC only. Its answer refuses
+//! the claim. Only if three such requests stay unanswered is the address requested by broadcast,
+//! and the MAC that answers that is accepted. So a router that takes over an address is used after
+//! 750 ms (200 ms in a cluster), and no number of claims moves a gateway that answers. A pinned MAC
 //! never moves.
 //!
 //! ```text
@@ -52,9 +57,9 @@ impl RequestPace {
     }
 }
 
-/// Result of an ARP message about a neighbour.
+/// Result of a message about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ArpOutcome {
+pub(crate) enum NeighborOutcome {
     /// No change to report.
     Nothing,
     /// The neighbour is reached for the first time, or again.
@@ -68,8 +73,8 @@ pub(crate) enum ArpOutcome {
 
 /// A station of the link whose MAC address the worker needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Neighbor {
-    address: u32,
+pub(crate) struct Neighbor<A = u32> {
+    address: A,
     pace: RequestPace,
     /// The only MAC that it may have, if the operator pinned one.
     pin: Option<Mac>,
@@ -85,9 +90,9 @@ pub(crate) struct Neighbor {
     claimant: Mac,
 }
 
-impl Neighbor {
+impl<A> Neighbor<A> {
     /// Makes a neighbour whose first request is due at once.
-    pub(crate) const fn new(address: u32, pace: RequestPace) -> Self {
+    pub(crate) const fn new(address: A, pace: RequestPace) -> Self {
         Self {
             address,
             pace,
@@ -103,7 +108,7 @@ impl Neighbor {
     }
 
     /// Makes a neighbour that may have only this MAC.
-    pub(crate) const fn pinned(address: u32, pace: RequestPace, mac: Mac) -> Self {
+    pub(crate) fn pinned(address: A, pace: RequestPace, mac: Mac) -> Self {
         Self { pin: Some(mac), ..Self::new(address, pace) }
     }
 
@@ -117,28 +122,28 @@ impl Neighbor {
         self.next_request_ms
     }
 
-    /// Handles a station's ARP message about this address; `is_answer`: whether it answers a
-    /// request of the worker.
-    pub(crate) fn on_arp(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> ArpOutcome {
+    /// Handles a station's message about this address; `is_answer`: whether it answers a request of
+    /// the worker.
+    pub(crate) fn on_message(&mut self, mac: Mac, is_answer: bool, now_ms: u64) -> NeighborOutcome {
         if self.pin.is_some_and(|pin| pin != mac) {
-            return ArpOutcome::Refused(1, mac);
+            return NeighborOutcome::Refused(1, mac);
         }
         match self.mac {
             Some(known) if known == mac => match is_answer {
                 true => self.answered(mac, now_ms),
-                false => ArpOutcome::Nothing,
+                false => NeighborOutcome::Nothing,
             },
             Some(_) if is_answer && self.is_open() => self.answered(mac, now_ms),
             Some(_) => {
                 (self.claims, self.claimant) = (self.claims.saturating_add(1), mac);
                 self.ask_soon(now_ms);
-                ArpOutcome::Nothing
+                NeighborOutcome::Nothing
             }
             None if is_answer => self.answered(mac, now_ms),
             // The station is there; a request shows whether it receives anything.
             None => {
                 self.ask_soon(now_ms);
-                ArpOutcome::Nothing
+                NeighborOutcome::Nothing
             }
         }
     }
@@ -148,17 +153,17 @@ impl Neighbor {
         self.claims > 0 && self.unanswered > RETRIES_MAX
     }
 
-    fn answered(&mut self, mac: Mac, now_ms: u64) -> ArpOutcome {
+    fn answered(&mut self, mac: Mac, now_ms: u64) -> NeighborOutcome {
         let before = self.mac.replace(mac);
         let former = self.former.replace(mac);
         let claims = std::mem::take(&mut self.claims);
         self.unanswered = 0;
         self.next_request_ms = now_ms + self.pace.refresh_ms;
         match before {
-            _ if former.is_some_and(|former| former != mac) => ArpOutcome::Moved,
-            None => ArpOutcome::Found,
-            Some(_) if claims > 0 => ArpOutcome::Refused(claims, self.claimant),
-            Some(_) => ArpOutcome::Nothing,
+            _ if former.is_some_and(|former| former != mac) => NeighborOutcome::Moved,
+            None => NeighborOutcome::Found,
+            Some(_) if claims > 0 => NeighborOutcome::Refused(claims, self.claimant),
+            Some(_) => NeighborOutcome::Nothing,
         }
     }
 
@@ -196,27 +201,27 @@ impl Neighbor {
 
 /// The gateways of one side.
 #[derive(Debug, Default)]
-pub(crate) struct Gateways {
-    all: Box<[Neighbor]>,
+pub(crate) struct Gateways<A = u32> {
+    all: Box<[Neighbor<A>]>,
     /// Headers of packets to the gateways that answer, ready for the data path.
     live: Vec<LinkHeader>,
     /// The header from which they are made.
     header: LinkHeader,
 }
 
-impl Gateways {
-    /// Makes the gateways of a side. `header` is that of IPv4 packets without a destination MAC;
-    /// `pins`: the MACs of the first gateways, which may have no others.
+impl<A: Copy + PartialEq> Gateways<A> {
+    /// Makes the gateways of a side. `header` is that of packets of the family, without a
+    /// destination MAC; `pins`: the MACs of the first gateways, which may have no others.
     pub(crate) fn new(
-        addresses: impl Iterator<Item = u32>,
+        addresses: impl Iterator<Item = A>,
         pins: &[Mac],
         header: LinkHeader,
     ) -> Self {
-        let neighbor = |(index, address): (usize, u32)| match pins.get(index) {
+        let neighbor = |(index, address): (usize, A)| match pins.get(index) {
             Some(&pin) => Neighbor::pinned(address, RequestPace::REFRESH, pin),
             None => Neighbor::new(address, RequestPace::REFRESH),
         };
-        let all: Box<[Neighbor]> = addresses.enumerate().map(neighbor).collect();
+        let all: Box<[_]> = addresses.enumerate().map(neighbor).collect();
         let live = Vec::with_capacity(all.len());
         Self { all, live, header }
     }
@@ -246,27 +251,32 @@ impl Gateways {
         !self.live.is_empty()
     }
 
-    /// Handles a station's ARP message about an address; ignored unless the address is a gateway's.
-    pub(crate) fn on_arp(
+    /// Handles a station's message about an address; ignored unless the address is a gateway's.
+    pub(crate) fn on_message(
         &mut self,
-        address: u32,
+        address: A,
         mac: Mac,
         is_answer: bool,
         now_ms: u64,
-    ) -> ArpOutcome {
+    ) -> NeighborOutcome {
         let Some(gateway) = self.all.iter_mut().find(|gateway| gateway.address == address) else {
-            return ArpOutcome::Nothing;
+            return NeighborOutcome::Nothing;
         };
-        let outcome = gateway.on_arp(mac, is_answer, now_ms);
-        if matches!(outcome, ArpOutcome::Found | ArpOutcome::Moved) {
+        let outcome = gateway.on_message(mac, is_answer, now_ms);
+        if matches!(outcome, NeighborOutcome::Found | NeighborOutcome::Moved) {
             self.update_live();
         }
         outcome
     }
 
+    /// Whether the address is that of a gateway that answers at this MAC.
+    pub(crate) fn has(&self, address: A, mac: Mac) -> bool {
+        self.all.iter().any(|gateway| gateway.address == address && gateway.mac == Some(mac))
+    }
+
     /// Calls `ask` for each address whose request is due, with the MAC to send it to; `None`: by
     /// broadcast.
-    pub(crate) fn due(&mut self, now_ms: u64, mut ask: impl FnMut(u32, Option<Mac>)) {
+    pub(crate) fn due(&mut self, now_ms: u64, mut ask: impl FnMut(A, Option<Mac>)) {
         let mut has_lost = false;
         for gateway in &mut self.all {
             let had_mac = gateway.mac.is_some();

@@ -17,14 +17,22 @@ pub(crate) enum Party {
     Home(Home),
     /// An address on the internet.
     Remote(u32),
+    /// The IPv6 addresses on the internet that begin with these two words: one link has them all.
+    Remote6([u32; 2]),
 }
 
 impl Party {
+    /// The remote that has this IPv6 address.
+    pub(crate) const fn remote6(address: u128) -> Self {
+        Self::Remote6([(address >> 96) as u32, (address >> 64) as u32])
+    }
+
     /// Returns two words that differ from any other party's; for a home those of [`words_of`].
     fn words(&self) -> (u64, u64) {
         match self {
             Self::Home(home) => words_of(home),
             Self::Remote(address) => (u64::from(*address), 0),
+            Self::Remote6([high, low]) => (u64::from(*high) << 32 | u64::from(*low), 1 << 40),
         }
     }
 }

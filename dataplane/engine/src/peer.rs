@@ -14,7 +14,7 @@ use weir_wire::frame::Frame;
 use crate::Side;
 use crate::engine::Engine;
 use crate::link_header::LinkHeader;
-use crate::neighbor::{ArpOutcome, Gateways, Neighbor, RequestPace};
+use crate::neighbor::{Gateways, Neighbor, NeighborOutcome, RequestPace};
 
 /// How packets without a mapping are redirected to another worker, and are received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,10 +114,12 @@ impl RedirectPeers {
         mac: Mac,
         is_answer: bool,
         now_ms: u64,
-    ) -> ArpOutcome {
-        let Ok(position) = self.position(address) else { return ArpOutcome::Nothing };
-        let Some(neighbor) = &mut self.all[position].neighbor else { return ArpOutcome::Nothing };
-        let outcome = neighbor.on_arp(mac, is_answer, now_ms);
+    ) -> NeighborOutcome {
+        let Ok(position) = self.position(address) else { return NeighborOutcome::Nothing };
+        let Some(neighbor) = &mut self.all[position].neighbor else {
+            return NeighborOutcome::Nothing;
+        };
+        let outcome = neighbor.on_message(mac, is_answer, now_ms);
         self.next_request_ms = self.next_request_ms.min(neighbor.next_request_ms());
         outcome
     }
@@ -185,9 +187,9 @@ mod tests {
             |peers: &RedirectPeers, gateways: &Gateways| peers.header_to(FAR.to_bits(), gateways);
         let near = |peers: &RedirectPeers| peers.header_to(NEAR.to_bits(), &Gateways::default());
         assert_eq!((near(&peers), far(&peers, &gateways)), (None, None));
-        assert_eq!(peers.on_arp(NEAR.to_bits(), MAC, true, 6100), ArpOutcome::Found);
-        assert_eq!(peers.on_arp(FAR.to_bits(), MAC, true, 6100), ArpOutcome::Nothing);
-        gateways.on_arp(1, OWN, true, 6100);
+        assert_eq!(peers.on_arp(NEAR.to_bits(), MAC, true, 6100), NeighborOutcome::Found);
+        assert_eq!(peers.on_arp(FAR.to_bits(), MAC, true, 6100), NeighborOutcome::Nothing);
+        gateways.on_message(1, OWN, true, 6100);
         assert_eq!(near(&peers), Some(header().to(MAC)));
         assert_eq!(far(&peers, &gateways), Some(header().to(OWN)));
         // The peer is asked again in time, also without traffic, and lost when it stays silent.

@@ -99,7 +99,7 @@ impl PartyLimit {
     pub(crate) fn admit(&mut self, asking: &LimitedParty, now_ms: u64) -> bool {
         let (parties, side) = match asking.party {
             Party::Home(_) => (&mut self.homes, 0),
-            Party::Remote(_) => (&mut self.remotes, 1),
+            Party::Remote(_) | Party::Remote6(_) => (&mut self.remotes, 1),
         };
         let demand = parties.ask(asking, 0, now_ms);
         self.worker.admit(side, demand, now_ms)

@@ -84,37 +84,14 @@ struct Reset {
 }
 
 impl Reset {
-    /// RFC 9293 section 3.10.7.1: "If the ACK bit is off, sequence number zero is used,
-    /// <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>. If the ACK bit is on, <SEQ=SEG.ACK><CTL=RST>."
-    /// Nothing answers a reset. `packet` starts at the IP header.
+    /// `packet` starts at the IP header.
     fn to(packet: &[u8]) -> Option<Self> {
         let (ip, header_len, total_len) = ipv4::parse(packet).ok()?;
-        let segment = tcp::parse(packet.get(header_len..total_len)?).ok()?;
-        if segment.flags & tcp::RST != 0 {
-            return None;
-        }
-        let octets = (total_len - header_len - segment.header_len()) as u32;
-        let flags = [tcp::SYN, tcp::FIN].map(|flag| u32::from(segment.has(flag)));
-        let end = segment.sequence.get().wrapping_add(octets + flags[0] + flags[1]);
-        let (sequence, acknowledgment, flags) = match segment.has(tcp::ACK) {
-            true => (segment.acknowledgment.get(), 0, tcp::RST),
-            false => (0, end, tcp::RST | tcp::ACK),
-        };
+        let tcp = reset_of(packet.get(header_len..total_len)?)?;
         let (from, to) = (ip.destination.get(), ip.source.get());
         let mut ip = Ipv4::new(from, to, ipv4::PROTOCOL_TCP, Tcp::LEN as u16);
         ip.set_fragment(true, false, 0);
         ip.set_checksum();
-        let tcp = Tcp {
-            source_port: segment.destination_port,
-            destination_port: segment.source_port,
-            sequence: sequence.into(),
-            acknowledgment: acknowledgment.into(),
-            offset_reserved: ((Tcp::LEN / 4) as u8) << 4,
-            flags,
-            window: 0.into(),
-            checksum: 0.into(),
-            urgent: 0.into(),
-        };
         Some(Self { ip, tcp })
     }
 
@@ -131,4 +108,34 @@ impl Reset {
         Tcp { checksum: checksum.into(), ..self.tcp }.emit(segment);
         Some(frame)
     }
+}
+
+/// Returns the header of the reset that answers a segment, without its checksum; none answers a
+/// reset. `segment` is all of it.
+///
+/// RFC 9293 section 3.10.7.1: "If the ACK bit is off, sequence number zero is used,
+/// <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>. If the ACK bit is on, <SEQ=SEG.ACK><CTL=RST>."
+pub(crate) fn reset_of(segment: &[u8]) -> Option<Tcp> {
+    let header = tcp::parse(segment).ok()?;
+    if header.flags & tcp::RST != 0 {
+        return None;
+    }
+    let octets = (segment.len() - header.header_len()) as u32;
+    let flags = [tcp::SYN, tcp::FIN].map(|flag| u32::from(header.has(flag)));
+    let end = header.sequence.get().wrapping_add(octets + flags[0] + flags[1]);
+    let (sequence, acknowledgment, flags) = match header.has(tcp::ACK) {
+        true => (header.acknowledgment.get(), 0, tcp::RST),
+        false => (0, end, tcp::RST | tcp::ACK),
+    };
+    Some(Tcp {
+        source_port: header.destination_port,
+        destination_port: header.source_port,
+        sequence: sequence.into(),
+        acknowledgment: acknowledgment.into(),
+        offset_reserved: ((Tcp::LEN / 4) as u8) << 4,
+        flags,
+        window: 0.into(),
+        checksum: 0.into(),
+        urgent: 0.into(),
+    })
 }

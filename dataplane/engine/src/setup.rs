@@ -60,7 +60,7 @@ impl<F: Frame> EngineSetup<'_, F> {
     /// Makes the worker ask its gateways continuously: a worker that another can replace has to
     /// detect within 200 ms that one of its sides is cut off.
     pub fn watch_gateways(&mut self) {
-        self.engine.links.iter_mut().for_each(|link| link.gateways.set_pace(RequestPace::WATCH));
+        self.engine.links.iter_mut().for_each(|link| link.set_pace(RequestPace::WATCH));
     }
 
     /// Makes packets of shards whose changes are awaited ([`ReplicaMut::set_commit`]) wait until

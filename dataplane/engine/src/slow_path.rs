@@ -159,8 +159,8 @@ impl<F: Frame> Engine<F> {
     }
 
     /// True if this packet of a remote, to a home that is not known yet, may take the slow path.
-    pub(crate) fn may_remote_take_slow_path(&mut self, remote: u32) -> bool {
-        !self.slow_path.count() || self.slow_path.admit(Party::Remote(remote), || 0, Way::Down)
+    pub(crate) fn may_remote_take_slow_path(&mut self, remote: Party) -> bool {
+        !self.slow_path.count() || self.slow_path.admit(remote, || 0, Way::Down)
     }
 }
 
@@ -168,7 +168,10 @@ impl<F: Frame> Engine<F> {
 /// some packets more.
 #[inline]
 fn slot_of(party: &Party) -> usize {
-    let (Party::Home(Home { outer: address, .. }) | Party::Remote(address)) = party;
+    let address = match party {
+        Party::Home(Home { outer: address, .. }) | Party::Remote(address) => *address,
+        Party::Remote6([high, low]) => high ^ low,
+    };
     (address.wrapping_mul(0x9e37_79b1) >> (32 - SLOTS_LOG2)) as usize
 }
 

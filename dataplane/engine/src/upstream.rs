@@ -57,7 +57,7 @@ pub(crate) struct Upstream {
     /// it fits the link ahead.
     pub(crate) fits_fast_path: bool,
     pub(crate) step: UpstreamStep,
-    /// Link-layer sender of a ping.
+    /// Link-layer sender of a packet to the worker itself.
     pub(crate) from: Mac,
 }
 

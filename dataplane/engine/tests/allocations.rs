@@ -13,7 +13,10 @@ use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
 use weir_rules::{RuleAction, RuleFilter, RuleSet};
 use weir_wire::arp::Arp;
 use weir_wire::build;
+use weir_wire::ethernet::{ETHERTYPE_IPV6, Mac};
 use weir_wire::frame::{Frame, Pool};
+use weir_wire::ndp::NdpPacket;
+use world::link6::{STRANGER, config6, gateway_answer, icmp6_packet, own6, station6};
 use world::pair::{A, B, PORT, SHARD, clustered};
 use world::*;
 
@@ -315,6 +318,7 @@ fn swapping_a_generation_allocates_and_frees_nothing() {
         homes: home_addresses(&new.nat.subscribers),
         rules: Box::new(ActiveRules::none()),
         statics: Arc::new(StaticMappings::none()),
+        delegations: Arc::default(),
         out_of_service: Box::default(),
     }));
     for number in [0, 1, 0] {
@@ -342,7 +346,7 @@ fn adding_and_removing_a_shard_allocates_little() {
         subscribers: vec!["10.7.0.0/16".parse().unwrap()],
     };
     let public = vec!["192.0.2.0/29".parse().unwrap()];
-    let nat = weir_nat::NatShardConfig { id, public, subscribers_max: 16 };
+    let nat = weir_nat::NatShardConfig { id, public, public6: Vec::new(), subscribers_max: 16 };
     let packets: Vec<_> = (0..64)
         .map(|port| {
             let inner = build::ipv4(PC, SERVER).udp(5000 + port, 53, b"x");
@@ -392,4 +396,37 @@ fn expiry_and_gateways_allocate_nothing() {
         assert_eq!(made.count_total, 0);
     }
     assert_eq!(bench.engine.nat().admin().gauges().flows, 0);
+}
+
+#[test]
+fn neighbor_discovery_and_pings_of_ipv6_allocate_nothing() {
+    let (mut bench, side) = (Bench::with(config6()), Side::Internet);
+    let frame = |to: Mac, packet: &[u8]| build::ethernet_of(ETHERTYPE_IPV6, to, STRANGER, packet);
+    let message = |packet: NdpPacket| {
+        frame(packet.multicast_mac().unwrap_or(worker_mac(side)), packet.as_bytes())
+    };
+    let ping = icmp6_packet(station6(), own6(side), 64, &[128, 0, 0, 0, 0, 7, 0, 8]);
+    let messages = [
+        message(NdpPacket::solicitation(station6(), STRANGER, own6(side))),
+        message(NdpPacket::duplicate_detection(own6(side))),
+        message(NdpPacket::unsolicited(own6(side), STRANGER, true)),
+        message(gateway_answer(side, gateway_mac(side))),
+        message(gateway_answer(side, STRANGER)),
+        frame(worker_mac(side), &ping),
+        frame(worker_mac(side), &ping[..47]),
+    ];
+    for round in 0..60 {
+        bench.now.ms += 500;
+        let made = measure(|| {
+            bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
+            bench.sent.append(&mut bench.out.access);
+            bench.sent.append(&mut bench.out.internet);
+        });
+        assert_eq!(made.count_total, 0);
+        // The first two rounds are those of the probes, which no station answers.
+        if round >= 2 {
+            assert_eq!(bench.burst(side, &messages), 0);
+        }
+    }
+    assert!(bench.sent.len() > 200, "three of the messages are answered, and half of the claims");
 }

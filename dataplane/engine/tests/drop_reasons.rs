@@ -96,7 +96,7 @@ fn packets_from_the_access_side_are_dropped_for_one_reason_each() {
         (GreMalformed, access(build::ipv4(HOME_A, ENDPOINT).payload(47, [0, 1, 8, 0, 1, 1, 1, 1]))),
         (
             GreProtocol,
-            access(build::ipv4(HOME_A, ENDPOINT).gre(build::gre().protocol(0x86dd), [0; 40])),
+            access(build::ipv4(HOME_A, ENDPOINT).gre(build::gre().protocol(0x6558), [0; 40])),
         ),
         (EcnCongestion, access(build::ipv4(HOME_A, ENDPOINT).tos(3).gre(build::gre(), good()))),
         (InnerMalformed, tunnel([0x45; 10])),

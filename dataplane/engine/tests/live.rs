@@ -23,6 +23,7 @@ fn generation(number: u64, change: impl FnOnce(&mut EngineConfig)) -> Box<LiveSe
         homes: home_addresses(&config.nat.subscribers),
         rules: Box::new(ActiveRules::none()),
         statics: Arc::new(StaticMappings::none()),
+        delegations: Arc::default(),
         out_of_service: Box::default(),
     })
 }

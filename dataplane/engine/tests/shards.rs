@@ -23,7 +23,7 @@ fn tunnel(id: u32, endpoint: &str) -> ShardConfig {
 
 fn pool(id: u32, public: &str) -> weir_nat::NatShardConfig {
     let public = vec![public.parse().unwrap()];
-    weir_nat::NatShardConfig { id: ShardId(id), public, subscribers_max: 16 }
+    weir_nat::NatShardConfig { id: ShardId(id), public, public6: Vec::new(), subscribers_max: 16 }
 }
 
 impl World {

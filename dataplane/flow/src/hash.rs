@@ -1,4 +1,4 @@
-//! Hot: the keyed hash of a flow key of two or three words.
+//! Hot: the keyed hash of a flow key of two, three or five words.
 //!
 //! Each step multiplies 64 x 64 -> 128 bits and combines the halves by exclusive or, the
 //! construction of wyhash and foldhash. Unlike a seeded CRC it is not linear: without the key no
@@ -37,6 +37,16 @@ impl HashKey {
         let first = fold(words[0] ^ a, words[1] ^ b);
         let second = fold(words[2] ^ c, first ^ d);
         Hash(fold(second ^ a, first ^ c))
+    }
+
+    /// Hashes five words.
+    #[inline(always)]
+    pub const fn hash5(&self, words: [u64; 5]) -> Hash {
+        let [a, b, c, d] = self.words;
+        let first = fold(words[0] ^ a, words[1] ^ b);
+        let second = fold(words[2] ^ c, words[3] ^ d);
+        let third = fold(words[4] ^ first ^ b, second ^ c);
+        Hash(fold(third ^ d, first ^ a))
     }
 
     /// Hashes two words with a product less than [`hash`](Self::hash); the results of the two

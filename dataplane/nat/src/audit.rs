@@ -7,6 +7,7 @@ use weir_flow::{RecordId, SlabId};
 use crate::admin::facet::Admin;
 use crate::admin::gauges::ShardGauges;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
+use crate::ipv6::NO_CLAIM;
 use crate::nat::Nat;
 use crate::ports::port_block::BlockId;
 use crate::replication::lane::{LANES, slab_of};
@@ -28,6 +29,11 @@ struct MappingSums {
     blocks: HashSet<(u32, BlockId)>,
     /// Without translation: records by the slot of their address.
     addresses: HashMap<u32, u32>,
+    /// IPv6 flows, and those with a claim by its slot.
+    flows6: u32,
+    /// IPv6 flows by home.
+    homes_flows6: HashMap<u32, u32>,
+    claims: HashMap<u32, u32>,
 }
 
 impl Admin<'_> {
@@ -59,16 +65,19 @@ pub(crate) fn audit(nat: &Nat) {
         });
     }
     assert_eq!(nat.mappings.live() as u32, sums.live + sums.quarantined);
+    assert_eq!(nat.flows6, sums.flows6);
     assert_eq!(nat.sessions.live(), sums.session_records, "no session without its mapping");
     assert_eq!(nat.flows, sums.live + sums.further);
     assert_eq!(nat.quarantined, sums.quarantined);
     assert_eq!(nat.outbound_index.len() as u32, sums.live);
-    assert_eq!(nat.inbound_index.len() as u32, sums.live + sums.quarantined);
+    assert_eq!(nat.inbound_index.len() as u32, sums.live - sums.flows6 + sums.quarantined);
     assert_eq!(nat.session_index.len(), sums.session_records);
     assert_eq!(nat.subscribers.len(), sums.homes.len());
     for (&slot, &(records, flows, sessions)) in &sums.homes {
         let home = nat.subscribers.get(slot);
         assert_eq!((home.records, home.flows, home.sessions), (records, flows, sessions));
+        let flows6 = sums.homes_flows6.get(&slot).copied().unwrap_or(0);
+        assert_eq!(nat.subscribers.flows6(slot), flows6);
         for held in nat.subscribers.with_blocks(slot).1 {
             let block = held.block();
             assert!(sums.blocks.remove(&(slot, block)), "a held block has a port in use");
@@ -80,6 +89,7 @@ pub(crate) fn audit(nat: &Nat) {
     }
     assert!(sums.blocks.is_empty(), "a port in use lies in a block of its home");
     nat.owners.audit(&sums.addresses);
+    nat.claims.audit(&sums.claims);
     nat.subscribers.audit(sums.homes.keys().copied());
     audit_absent(nat);
 }
@@ -87,6 +97,18 @@ pub(crate) fn audit(nat: &Nat) {
 fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingSums) {
     let home = sums.homes.entry(mapping.subscriber).or_default();
     home.0 += 1;
+    if mapping.kind.is_ipv6() {
+        home.1 += 1;
+        sums.live += 1;
+        sums.flows6 += 1;
+        *sums.homes_flows6.entry(mapping.subscriber).or_default() += 1;
+        if mapping.claim6() != NO_CLAIM {
+            *sums.claims.entry(mapping.claim6()).or_default() += 1;
+        }
+        let found = nat.outbound_index.find(nat.hash_of_flow6(mapping), |other| other == id.0);
+        assert_eq!(found, Some(id.0), "an IPv6 flow is in the index");
+        return;
+    }
     if mapping.is_static() {
         assert!(mapping.kind.is_in_use(), "a static endpoint needs no quarantine");
     } else if nat.policy.enabled {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use weir_ids::ShardId;
 use weir_rules::FlowClass;
 
+use crate::ipv6::Delegation;
 use crate::logs::session_log::SessionLog;
 use crate::sessions::class_timeouts::ClassSettings;
 use crate::sessions::timeouts::Timeouts;
@@ -38,6 +39,8 @@ pub struct NatShardConfig {
     /// Public prefixes; without translation the inside addresses of the shard. Every address of a
     /// prefix is used, the first and the last too: they are routed to weir, not on a link.
     pub public: Vec<Ipv4Net>,
+    /// The prefixes of its homes' inside IPv6 addresses, which are not translated; 16 to 64 bits.
+    pub public6: Vec<Ipv6Net>,
     pub subscribers_max: u32,
 }
 
@@ -102,6 +105,8 @@ pub struct NatConfig {
     /// lets them.
     pub inbound_sessions_max: u16,
     pub pooling: Pooling,
+    /// How homes get their inside IPv6 addresses; `None`: the worker has no IPv6.
+    pub delegation: Option<Delegation>,
     /// Whether a home is identified by (outer source, GRE key), not by the outer source alone.
     pub gre_key_identifies_home: bool,
     /// Prefixes of the homes' outer addresses. No other address becomes a subscriber.
@@ -144,6 +149,7 @@ impl Default for NatConfig {
             udp_inbound_refresh: false,
             inbound_sessions_max: 256,
             pooling: Pooling::default(),
+            delegation: None,
             gre_key_identifies_home: false,
             subscribers: Vec::new(),
             shards: Vec::new(),
@@ -171,6 +177,21 @@ impl NatConfig {
             new_flows_per_sec: self.new_flows_per_sec,
             new_flows_burst: self.new_flows_burst,
         })
+    }
+
+    /// Whether the second word of a home's identity counts: a GRE key, or half of the prefix that a
+    /// home without a tunnel is.
+    pub(crate) fn tells_homes_by_key(&self) -> bool {
+        self.gre_key_identifies_home || self.home_mask() != 0
+    }
+
+    /// Returns the bits of the first half of an IPv6 address that name its home
+    /// ([`Delegation::Prefix`]); else 0.
+    pub(crate) fn home_mask(&self) -> u64 {
+        match self.delegation {
+            Some(Delegation::Prefix { home_length }) => u64::MAX << (64 - home_length.clamp(1, 64)),
+            _ => 0,
+        }
     }
 
     /// Returns the whole quotas that a home's list has room for: each worker that may own lanes of

@@ -1,12 +1,13 @@
 //! Refuses a policy that cannot work, with words an operator can act on.
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv6Net};
 use thiserror::Error;
 use weir_flow::OutOfMemory;
 use weir_ids::ShardId;
 use weir_rules::GROUPS;
 
 use crate::config::{NatConfig, NatShardConfig};
+use crate::ipv6::{Delegation, PREFIX_MAX, PREFIX_MIN};
 use crate::ports::shard_capacity::blocks_usable;
 use crate::replication::lane::LANES;
 use crate::subscribers::allowance::HomeAllowance;
@@ -26,6 +27,10 @@ pub const FLOWS_MAX_REPLICATED: u32 = 1 << 30;
 pub const REPLICAS_MAX: u8 = 4;
 pub const PORT_BLOCK_MIN: u16 = 64;
 pub const PORT_BLOCK_MAX: u16 = 8192;
+
+/// Least and greatest length of a shard's IPv6 prefix, bits.
+const PREFIX6_MIN: u8 = 16;
+const PREFIX6_MAX: u8 = 64;
 
 /// Why a policy is refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -59,11 +64,24 @@ pub enum NatError {
     #[error(
         "public prefix {first} of shard {first_id} overlaps {second} of shard {second_id}: an address belongs to one shard"
     )]
-    PublicOverlap { first: Ipv4Net, first_id: ShardId, second: Ipv4Net, second_id: ShardId },
+    PublicOverlap { first: IpNet, first_id: ShardId, second: IpNet, second_id: ShardId },
     #[error(
         "the shards have {addresses} public addresses: {PUBLIC_ADDRESSES_MAX} are the limit with translation"
     )]
     PublicAddressesMax { addresses: u64 },
+    #[error(
+        "shard {id} has the IPv6 prefix {net}, and the worker has no IPv6: give it IPv6 addresses"
+    )]
+    NoIpv6 { id: ShardId, net: Ipv6Net },
+    #[error(
+        "IPv6 prefix {net} of shard {id}: the length must be from {PREFIX6_MIN} to {PREFIX6_MAX} bits"
+    )]
+    PrefixLength { id: ShardId, net: Ipv6Net },
+    #[error(
+        "homes are IPv6 prefixes of {home_length} bits: the length must be from {PREFIX_MIN} to {PREFIX_MAX}, and not \
+         below that of {net}, the prefix of shard {id}"
+    )]
+    HomeLength { id: ShardId, home_length: u8, net: Ipv6Net },
     #[error("`subscribers_max` of shard {id} is 0: it could serve no home")]
     SubscribersMaxZero { id: ShardId },
     #[error(
@@ -110,6 +128,7 @@ pub(crate) fn check(config: &NatConfig) -> Result<(), NatError> {
     check_scalars(config)?;
     let shards: Vec<&NatShardConfig> = config.shards.iter().collect();
     check_shards(&shards)?;
+    shards.iter().try_for_each(|shard| check_ipv6(config.delegation, shard))?;
     check_room(config)
 }
 
@@ -129,6 +148,30 @@ pub(crate) fn check_shards(shards: &[&NatShardConfig]) -> Result<(), NatError> {
         }
     }
     check_public_prefixes(shards)
+}
+
+/// Checks that the worker can serve the IPv6 prefixes of a shard.
+pub(crate) fn check_ipv6(
+    delegation: Option<Delegation>,
+    shard: &NatShardConfig,
+) -> Result<(), NatError> {
+    let id = shard.id;
+    for &net in &shard.public6 {
+        if !(PREFIX6_MIN..=PREFIX6_MAX).contains(&net.prefix_len()) {
+            return Err(NatError::PrefixLength { id, net });
+        }
+        match delegation {
+            None => return Err(NatError::NoIpv6 { id, net }),
+            Some(Delegation::Prefix { home_length })
+                if !(PREFIX_MIN..=PREFIX_MAX).contains(&home_length)
+                    || home_length < net.prefix_len() =>
+            {
+                return Err(NatError::HomeLength { id, home_length, net });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Checks that every home of a public address can have a block in each lane that a replica holds in
@@ -229,13 +272,15 @@ fn check_room(config: &NatConfig) -> Result<(), NatError> {
 }
 
 fn check_public_prefixes(shards: &[&NatShardConfig]) -> Result<(), NatError> {
-    let mut prefixes: Vec<(Ipv4Net, ShardId)> = shards
-        .iter()
-        .flat_map(|&shard| shard.public.iter().map(move |net| (*net, shard.id)))
-        .collect();
+    let of = |shard: &NatShardConfig| {
+        let ipv4 = shard.public.iter().map(|&net| IpNet::V4(net));
+        ipv4.chain(shard.public6.iter().map(|&net| IpNet::V6(net))).collect::<Vec<_>>()
+    };
+    let mut prefixes: Vec<(IpNet, ShardId)> =
+        shards.iter().flat_map(|shard| of(shard).into_iter().map(|net| (net, shard.id))).collect();
     // Prefixes are nested or disjoint, so sorted by first address an overlap shows between
     // neighbours.
-    prefixes.sort_unstable_by_key(|(net, _)| (u32::from(net.network()), net.prefix_len()));
+    prefixes.sort_unstable_by_key(|(net, _)| (net.network(), net.prefix_len()));
     for pair in prefixes.windows(2) {
         let ((first, first_id), (second, second_id)) = (pair[0], pair[1]);
         if first.contains(&second.network()) {
@@ -262,6 +307,7 @@ mod tests {
         NatShardConfig {
             id: ShardId(id),
             public: public.iter().map(|net| net.parse().unwrap()).collect(),
+            public6: Vec::new(),
             subscribers_max: 256,
         }
     }
@@ -290,6 +336,38 @@ mod tests {
         let twice =
             refusal(|config| config.shards[0].public.push("203.0.113.0/28".parse().unwrap()));
         assert!(twice.contains("overlaps"), "{twice}");
+    }
+
+    #[test]
+    fn ipv6_prefixes_that_cannot_be_served_are_refused() {
+        let claim = Some(Delegation::Claim { hold_sec: 600 });
+        let with = |delegation, nets: [&'static str; 2]| {
+            move |config: &mut NatConfig| {
+                config.delegation = delegation;
+                for (shard, net) in config.shards.iter_mut().zip(nets) {
+                    shard.public6 = vec![net.parse().unwrap()];
+                }
+            }
+        };
+        let disjoint = ["2001:db8:1::/48", "2001:db8:2::/48"];
+        let text = refusal(with(None, disjoint));
+        assert!(text.contains("2001:db8:1::/48") && text.contains("no IPv6"), "{text}");
+        let text = refusal(with(claim, ["2001:db8::/32", "2001:db8:2::/48"]));
+        assert!(text.contains("2001:db8::/32 of shard 1 overlaps 2001:db8:2::/48"), "{text}");
+        let text = refusal(with(claim, ["2001:db8:1::/65", "2001:db8:2::/48"]));
+        assert!(text.contains("2001:db8:1::/65 of shard 1"), "{text}");
+        for home_length in [47, 65] {
+            let prefix = Some(Delegation::Prefix { home_length });
+            assert!(refusal(with(prefix, disjoint)).contains("homes are IPv6 prefixes"));
+        }
+        let text = refusal(with(
+            Some(Delegation::Prefix { home_length: 56 }),
+            ["2001:db8:1::/48", "2001:db8:2::/60"],
+        ));
+        assert!(text.contains("not below that of 2001:db8:2::/60"), "{text}");
+        let mut config = valid();
+        with(Some(Delegation::Prefix { home_length: 56 }), disjoint)(&mut config);
+        check(&config).unwrap();
     }
 
     #[test]

@@ -80,11 +80,13 @@ pub struct ShardIndex(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Home {
     pub shard: ShardIndex,
-    /// GRE outer source address; in plain mode the inside address.
+    /// GRE outer source address; in plain mode the inside address; the upper half of the prefix
+    /// that a home without a tunnel is in IPv6.
     pub outer: u32,
-    /// Key of the GRE header. Part of the identity only with
-    /// [`gre_key_identifies_home`](crate::NatConfig::gre_key_identifies_home); otherwise it is
-    /// remembered and echoed.
+    /// The lower half of that prefix ([`Home::of_prefix`]). Otherwise the key of the GRE header,
+    /// which is part of the identity only with
+    /// [`gre_key_identifies_home`](crate::NatConfig::gre_key_identifies_home); without it, the key
+    /// is remembered and echoed.
     pub gre_key: Option<u32>,
 }
 

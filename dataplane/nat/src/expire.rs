@@ -127,7 +127,10 @@ impl Nat {
             let has_wrapped = mappings.walk(&mut self.mapping_cursor, step, |id, slab, mapping| {
                 let lane = lanes.get(slab);
                 let is_due = match mapping.kind {
-                    MappingKind::Live | MappingKind::Uncommitted => {
+                    MappingKind::Live
+                    | MappingKind::Uncommitted
+                    | MappingKind::LiveIpv6
+                    | MappingKind::UncommittedIpv6 => {
                         lane.has_run_out(&mapping.first, mapping.protocol, timeouts, now)
                     }
                     MappingKind::Quarantined => {
@@ -156,6 +159,7 @@ impl Nat {
                     && !is_due
                     && lane.is_owned
                     && mapping.kind.is_in_use()
+                    && !mapping.kind.is_ipv6()
                     && ports.out_of_service(mapping.address) == Some(OutOfService::Quarantined)
                 {
                     withdrawn.push(id);
@@ -218,6 +222,10 @@ impl Nat {
     /// Prefetches the lines that the end of a mapping, or of its quarantine, will write.
     fn prefetch_end(&self, id: RecordId) {
         let mapping = self.mappings.get(id);
+        if mapping.kind.is_ipv6() {
+            self.prefetch_outbound(self.hash_of_flow6(mapping));
+            return self.subscribers.prefetch(mapping.subscriber);
+        }
         let (outbound, inbound) = self.hashes_of(mapping);
         if mapping.kind.is_in_use() {
             self.prefetch_outbound(outbound);
@@ -245,7 +253,9 @@ impl Nat {
             return;
         }
         self.totals.flow_expired += 1;
-        if mapping.sessions > 0 {
+        if mapping.kind.is_ipv6() {
+            self.end_flow6(id);
+        } else if mapping.sessions > 0 {
             self.promote_session(id);
         } else {
             self.end_mapping(id, now);

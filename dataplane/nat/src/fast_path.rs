@@ -251,7 +251,7 @@ impl Mapping {
     /// Notes a packet of the first session, which is settled. Returns false, and changes nothing,
     /// if the session has run out. Without `refreshes` the packet keeps only TCP alive.
     #[inline(always)]
-    fn note_settled(&mut self, policy: &Policy, now: Tick, refreshes: bool) -> bool {
+    pub(crate) fn note_settled(&mut self, policy: &Policy, now: Tick, refreshes: bool) -> bool {
         if self.first.last_seen == now {
             return true;
         }

@@ -218,7 +218,7 @@ impl Mapping {
         if !is_its || first.is_expired(packet.protocol, &policy.live.timeouts, now) {
             return None;
         }
-        let (state, refresh) = seen_inbound(first, packet, policy);
+        let (state, refresh) = seen_inbound(first, packet.protocol, packet.tcp_flags, policy);
         if state != first.state && policy.is_replicated {
             return None;
         }
@@ -235,9 +235,14 @@ impl Mapping {
 ///
 /// Returns the state after the packet, and whether it refreshes.
 #[inline(always)]
-fn seen_inbound(remote: &Remote, packet: &Inbound, policy: &Policy) -> (SessionState, bool) {
-    let state = remote.state.after(packet.protocol, SentBy::Remote, packet.tcp_flags);
-    let refresh = match packet.protocol {
+pub(crate) fn seen_inbound(
+    remote: &Remote,
+    protocol: Protocol,
+    tcp_flags: u8,
+    policy: &Policy,
+) -> (SessionState, bool) {
+    let state = remote.state.after(protocol, SentBy::Remote, tcp_flags);
+    let refresh = match protocol {
         Protocol::Tcp => state.is_joined_by_inside(),
         Protocol::Udp | Protocol::Icmp => policy.live.udp_inbound_refresh,
     };
@@ -253,6 +258,6 @@ pub(crate) fn note_inbound(
     policy: &Policy,
     now: Tick,
 ) -> bool {
-    let (state, refresh) = seen_inbound(remote, packet, policy);
+    let (state, refresh) = seen_inbound(remote, packet.protocol, packet.tcp_flags, policy);
     remote.note(state, refresh, now) && packet.protocol == Protocol::Tcp
 }

@@ -19,7 +19,8 @@
 //! home (`ports`, `subscribers`, `shards`), what is written of it (`logs`), the questions of
 //! operators (`admin`), and, apart from all of these, the replication of the tables
 //! (`replication`). The files beside them are the state (`nat.rs`) and the steps of a packet:
-//! `fast_path.rs`, `outbound.rs`, `opening.rs`, `inbound.rs`, and at the end `expire.rs`.
+//! `fast_path.rs`, `outbound.rs`, `opening.rs`, `inbound.rs`, and at the end `expire.rs`. IPv6
+//! flows, which are not translated, share the tables; their steps are in `ipv6`.
 //!
 //! [`Nat`] itself has the methods for packets and for the walk over the tables. All others belong
 //! to one of its parts, so that a caller's type shows what it needs:
@@ -47,6 +48,7 @@ mod endpoint;
 mod expire;
 mod fast_path;
 mod inbound;
+mod ipv6;
 mod live;
 mod logs;
 mod look_up;
@@ -80,9 +82,13 @@ pub use admin::flow_trace::{
 };
 pub use admin::flush::Flush;
 pub use admin::gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};
+pub use admin::home_selector::{HomeSelector, HomeView};
+pub use admin::session_filter::{
+    EndpointRange, EndpointRange6, FamilyRange, IpFamily, SessionFilter,
+};
 pub use admin::session_view::{
-    BlockView, EndpointRange, HomeLimits, PageCursor, SESSION_STATES, SessionFilter, SessionView,
-    SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
+    BlockView, ClaimView, HomeLimits, PageCursor, SESSION_STATES, SessionEnds, SessionEnds4,
+    SessionEnds6, SessionView, SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
 pub use config::{Filtering, NatConfig, NatShardConfig, Pooling, ShardRoom};
 pub use config_check::{
@@ -91,9 +97,13 @@ pub use config_check::{
 };
 pub use endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 pub use fast_path::{InboundKey, OutboundKey, Settled};
+pub use ipv6::{
+    DelegatedPrefix, Delegation, DelegationConflict, Delegations, Delivery6, Endpoint6, FlowKey6,
+    Packet6,
+};
 pub use live::{LiveNatSettings, NeedsRestart};
-pub use logs::block_event::{BlockEvent, BlockEventKind, HomeBlock};
-pub use logs::rule_log::{LoggedFlow, RULE_LOG_MAX};
+pub use logs::block_event::{BlockEvent, BlockEventKind, HoldingChange, HomeBlock, HomePrefix};
+pub use logs::rule_log::{FlowEnds, LoggedFlow, RULE_LOG_MAX};
 pub use logs::session_log::{HomeLimit, HomeRefused, LoggedSubscriber, SessionEvent, SessionLog};
 pub use look_up::{LookUp, PacketKey};
 pub use nat::Nat;

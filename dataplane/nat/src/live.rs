@@ -9,6 +9,7 @@ use weir_rules::{CLASSES, FlowClass};
 use crate::admin::facet::AdminMut;
 use crate::config::{Filtering, NatConfig, Pooling};
 use crate::config_check::{self, NatError};
+use crate::ipv6::Delegation;
 use crate::nat::{Nat, quota_blocks};
 use crate::ports::address_ranges::AddressRanges;
 use crate::sessions::class_timeouts::{ClassTimeouts, by_class};
@@ -28,6 +29,7 @@ pub struct LiveNatSettings {
     /// The codepoint of the packets of each class.
     pub(crate) dscp: [Option<u8>; CLASSES],
     pub(crate) allowances: GroupAllowances,
+    pub(crate) delegation: Option<Delegation>,
 }
 
 /// A setting that tables take only when they are built again.
@@ -39,6 +41,8 @@ pub enum NeedsRestart {
     PortsPerSubscriber { built_for: u32 },
     /// The remote addresses of the sessions were not counted.
     AddressDependent,
+    /// The worker began without IPv6, or the homes' prefixes had another length.
+    Ipv6,
 }
 
 impl NeedsRestart {
@@ -48,6 +52,7 @@ impl NeedsRestart {
             Self::FlowsMax { .. } => "flows_max",
             Self::PortsPerSubscriber { .. } => "ports_per_subscriber",
             Self::AddressDependent => "filtering",
+            Self::Ipv6 => "ipv6",
         }
     }
 }
@@ -64,6 +69,7 @@ impl std::fmt::Display for NeedsRestart {
                     "the lists of the homes were built for {built_for} ports each, the largest quota of nat and of all groups"
                 )
             }
+            Self::Ipv6 => f.write_str("the tables know homes by other prefixes, or have no IPv6"),
             Self::AddressDependent => {
                 f.write_str("the remote addresses of the live sessions were not counted")
             }
@@ -89,6 +95,7 @@ impl LiveNatSettings {
             quarantine_sec: config.quarantine_sec,
             timeouts: ClassTimeouts::new(|class| config.class(class).timeouts),
             dscp: by_class(|class| config.class(class).dscp),
+            delegation: config.delegation,
             allowances: GroupAllowances::new(|group| GroupAllowance {
                 home: config.allowance(group),
                 quota_blocks: quotas[usize::from(group)],
@@ -106,6 +113,15 @@ impl LiveNatSettings {
         if self.flows_max > start.flows_max {
             left.push(NeedsRestart::FlowsMax { built_for: start.flows_max });
             self.flows_max = start.flows_max;
+        }
+        // Whether homes are prefixes, and of which length, is in the tables.
+        let are_prefixes =
+            |it: &Self| it.delegation.filter(|it| matches!(it, Delegation::Prefix { .. }));
+        if self.delegation.is_some() != start.delegation.is_some()
+            || are_prefixes(self) != are_prefixes(start)
+        {
+            left.push(NeedsRestart::Ipv6);
+            self.delegation = start.delegation;
         }
         if self.allowances.limit_quotas(&start.allowances) {
             let built_for = start.allowances.ports_max();
@@ -130,6 +146,9 @@ impl AdminMut<'_> {
     pub fn swap_live(&mut self, settings: &mut LiveNatSettings) {
         self.nat.check_fit(settings);
         self.nat.subscribers.set_limits(settings);
+        if let Some(Delegation::Claim { hold_sec }) = settings.delegation {
+            self.nat.claims.set_hold_sec(hold_sec);
+        }
         std::mem::swap(&mut self.nat.policy.live, settings);
     }
 

@@ -311,10 +311,11 @@ impl Play {
         audit(&self.world.nat);
         let mut holders = HashMap::new();
         for session in self.world.list(&SessionFilter::default()) {
-            let inside = (session.shard, session.outer, session.inside);
-            let holder = holders.entry((session.public, session.protocol)).or_insert(inside);
-            assert_eq!(*holder, inside, "{} is shared", session.public);
-            assert!(session.public.port >= 1024);
+            let ends = session.ipv4().unwrap();
+            let inside = (session.shard, session.home.ipv4(), ends.inside);
+            let holder = holders.entry((ends.public, session.protocol)).or_insert(inside);
+            assert_eq!(*holder, inside, "{} is shared", ends.public);
+            assert!(ends.public.port >= 1024);
         }
         let insides: HashSet<_> = holders.iter().map(|((_, protocol), i)| (protocol, i)).collect();
         assert_eq!(insides.len(), holders.len(), "an inside endpoint has one public endpoint");

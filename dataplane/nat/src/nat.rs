@@ -10,6 +10,7 @@ use crate::config::{Filtering, NatConfig};
 use crate::config_check::NatError;
 use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
 use crate::fast_path::{inbound_word, outbound_words};
+use crate::ipv6::{Delegations, PrefixRanges};
 use crate::live::LiveNatSettings;
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
 use crate::logs::rule_log::RuleLog;
@@ -30,7 +31,7 @@ use crate::rules::ActiveRules;
 use crate::sessions::mapping::Mapping;
 use crate::sessions::session::{FurtherSession, SessionKey};
 use crate::shards::shard_table::ShardTable;
-use crate::subscribers::address_owner::AddressOwners;
+use crate::subscribers::address_owner::{AddressOwners, OwnersRoom};
 use crate::subscribers::subscriber::{BLOCK_LISTS_MAX, Subscribers};
 use crate::table_bytes::SlotCounts;
 
@@ -65,12 +66,39 @@ pub(crate) struct Policy {
     pub(crate) session_log: SessionLog,
     /// Whether there are static mappings.
     pub(crate) has_static: bool,
+    /// The bits of the first half of an inside IPv6 address that name its home, where homes have no
+    /// tunnel ([`Delegation::Prefix`]); else 0.
+    pub(crate) home_mask: u64,
+}
+
+impl Policy {
+    fn new(config: &NatConfig, live: LiveNatSettings) -> Self {
+        Self {
+            live,
+            enabled: config.enabled,
+            by_key: config.tells_homes_by_key(),
+            has_keyed: config.gre_key_identifies_home,
+            counts_addresses: config.filtering == Filtering::AddressDependent,
+            is_replicated: config.replicas > 0,
+            has_several: config.replicas > 0,
+            has_special_addresses: false,
+            has_redirected: false,
+            is_plain: config.enabled
+                && config.replicas == 0
+                && config.session_log == SessionLog::None,
+            session_log: config.session_log,
+            has_static: false,
+            home_mask: config.home_mask(),
+        }
+    }
 }
 
 /// Counts of what has happened so far.
 #[derive(Debug, Default)]
 pub(crate) struct NatTotals {
     pub(crate) flow_creates: u64,
+    /// Part of `flow_creates`: IPv6 flows.
+    pub(crate) flow_creates6: u64,
     pub(crate) flow_expired: u64,
     pub(crate) flow_superseded: u64,
     pub(crate) flow_rematched: u64,
@@ -92,6 +120,9 @@ pub struct Nat {
     pub(crate) shards: ShardTable,
     pub(crate) homes: AddressRanges,
     pub(crate) public: AddressRanges,
+    /// The IPv6 prefixes of the shards.
+    pub(crate) prefixes: PrefixRanges,
+    pub(crate) delegations: Arc<Delegations>,
     outbound_key: HashKey,
     inbound_key: HashKey,
     session_key: HashKey,
@@ -104,6 +135,8 @@ pub struct Nat {
     pub(crate) subscribers: Subscribers,
     /// Holders of the inside addresses, without translation.
     pub(crate) owners: AddressOwners,
+    /// Homes that have claimed inside IPv6 prefixes.
+    pub(crate) claims: AddressOwners,
     pub(crate) random: Random,
     pub(crate) events: BlockEvents,
     pub(crate) session_events: SessionEvents,
@@ -114,8 +147,10 @@ pub struct Nat {
     /// Whether the changes that are being applied are relayed: the relay may have missed what
     /// became of them.
     pub(crate) is_relayed: bool,
-    /// Live mappings plus further sessions.
+    /// Live mappings plus further sessions, and IPv6 flows.
     pub(crate) flows: u32,
+    /// Part of `flows`: IPv6 flows.
+    pub(crate) flows6: u32,
     pub(crate) quarantined: u32,
     pub(crate) now: Tick,
     pub(crate) mapping_cursor: Cursor,
@@ -155,28 +190,17 @@ impl Nat {
         let slots = SlotCounts::new(&config);
         let seed = config.seed;
         Ok(Self {
-            policy: Policy {
-                live,
-                enabled: config.enabled,
-                by_key: config.gre_key_identifies_home,
-                has_keyed: config.gre_key_identifies_home,
-                counts_addresses: config.filtering == Filtering::AddressDependent,
-                is_replicated: config.replicas > 0,
-                has_several: config.replicas > 0,
-                has_special_addresses: false,
-                has_redirected: false,
-                is_plain: config.enabled
-                    && config.replicas == 0
-                    && config.session_log == SessionLog::None,
-                session_log: config.session_log,
-                has_static: false,
-            },
+            policy: Policy::new(&config, live),
             rules: Box::new(ActiveRules::none()),
             rematch: Rematch::default(),
             rule_log: RuleLog::new(),
             shards: ShardTable::new(&config),
             homes: home_addresses(&config.subscribers),
             public: public_addresses(&config.shards),
+            prefixes: PrefixRanges::new(
+                config.shards.iter().zip(0..).map(|(it, at)| (&*it.public6, ShardIndex(at))),
+            ),
+            delegations: Arc::default(),
             outbound_key: HashKey::new([seed[0] ^ 0x6f75_7462, seed[1]]),
             inbound_key: HashKey::new([seed[0] ^ 0x696e_6264, seed[1]]),
             session_key: HashKey::new([seed[0] ^ 0x7365_7373, seed[1]]),
@@ -187,7 +211,8 @@ impl Nat {
             sessions: Slabs::new(slots.sessions, slots.session_slabs)?,
             ports: PortBlocks::new(&config)?,
             subscribers: Subscribers::new(&config, live.allowances.quota_blocks_max())?,
-            owners: AddressOwners::new(&config)?,
+            owners: AddressOwners::new(OwnersRoom::of_addresses(&config))?,
+            claims: AddressOwners::new(OwnersRoom::of_prefixes(&config))?,
             random: Random::new([seed[2], seed[3]]),
             events: BlockEvents::new(
                 config.shards.iter().map(|shard| shard.id),
@@ -200,6 +225,7 @@ impl Nat {
             commits: Commits::new(),
             is_relayed: false,
             flows: 0,
+            flows6: 0,
             quarantined: 0,
             now: Tick(0),
             mapping_cursor: Cursor::default(),
@@ -248,6 +274,12 @@ impl Nat {
     #[inline(always)]
     pub(crate) fn hash_inbound(&self, word: u64) -> Hash {
         self.inbound_key.hash2([word, 0])
+    }
+
+    /// Hash of the words that name an IPv6 flow.
+    #[inline(always)]
+    pub(crate) fn hash_flow6(&self, words: [u64; 5]) -> Hash {
+        self.outbound_key.hash5(words)
     }
 
     /// Mapping and its version in one word, the remote in another: a session of a former user of
@@ -304,7 +336,11 @@ impl Nat {
     /// before a mapping vouches for it: a spoofed outer source must not make the worker send or
     /// hold anything.
     pub fn is_subscriber(&self, home: &Home) -> bool {
-        self.homes.contains(home.outer)
+        match self.prefix_of(home) {
+            // Its shard has the prefix: that is how it was found.
+            Some(_) => true,
+            None => self.homes.contains(home.outer),
+        }
     }
 
     /// True if there is a home whose tunnel packets carry a GRE key. It stays true once a mapping

@@ -70,7 +70,7 @@ fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(u32, u32, 
     let views = homes.flat_map(|home| world.nat.admin().subscriber(home.outer));
     views
         .flat_map(|view| {
-            let outer = view.outer;
+            let outer = view.home.ipv4().unwrap();
             view.blocks
                 .into_iter()
                 .map(move |block| (outer, block.public_address, block.port_first))

@@ -259,7 +259,7 @@ impl Mapping {
         if !is_its || first.is_expired(packet.protocol, &policy.live.timeouts, now) {
             return None;
         }
-        let (state, refresh) = seen_outbound(first, packet);
+        let (state, refresh) = seen_outbound(first, packet.protocol, packet.tcp_flags);
         if state != first.state && policy.is_replicated {
             return None;
         }
@@ -280,16 +280,19 @@ impl Mapping {
 ///
 /// Returns the state after the packet, and whether it refreshes.
 #[inline(always)]
-fn seen_outbound(remote: &Remote, packet: &Outbound) -> (SessionState, bool) {
-    let refresh =
-        packet.protocol != Protocol::Tcp || remote.state.is_refreshed_by(packet.tcp_flags);
-    (remote.state.after(packet.protocol, SentBy::Inside, packet.tcp_flags), refresh)
+pub(crate) fn seen_outbound(
+    remote: &Remote,
+    protocol: Protocol,
+    tcp_flags: u8,
+) -> (SessionState, bool) {
+    let refresh = protocol != Protocol::Tcp || remote.state.is_refreshed_by(tcp_flags);
+    (remote.state.after(protocol, SentBy::Inside, tcp_flags), refresh)
 }
 
 /// Notes an outbound packet. Returns whether replicas must know of it: only of a change of TCP
 /// state. For other protocols the next packet shows which sides have spoken.
 #[inline]
 pub(crate) fn note_outbound(remote: &mut Remote, packet: &Outbound, now: Tick) -> bool {
-    let (state, refresh) = seen_outbound(remote, packet);
+    let (state, refresh) = seen_outbound(remote, packet.protocol, packet.tcp_flags);
     remote.note(state, refresh, now) && packet.protocol == Protocol::Tcp
 }

@@ -110,7 +110,11 @@ impl Nat {
         });
         *asked += self.due.len();
         while let Some(id) = self.due.pop() {
-            let Mapping { first, sessions, .. } = *self.mappings.get(id);
+            let Mapping { first, sessions, kind, .. } = *self.mappings.get(id);
+            if kind.is_ipv6() {
+                self.rematch_flow6(id);
+                continue;
+            }
             let Some(refusing) = self.refusing(id, &first) else { continue };
             self.count_rematched(refusing);
             match sessions {
@@ -119,6 +123,13 @@ impl Nat {
             }
         }
         has_wrapped
+    }
+
+    fn rematch_flow6(&mut self, id: RecordId) {
+        if self.is_refused_flow6(id) {
+            self.totals.flow_rematched += 1;
+            self.end_flow6(id);
+        }
     }
 
     fn count_rematched(&mut self, (refusing, origin, asked): Refusing) {

@@ -25,7 +25,8 @@ use weir_rules::{
 
 use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{Endpoint, Home, Protocol};
-use crate::logs::rule_log::LoggedFlow;
+use crate::logs::rule_log::{FlowEnds, LoggedFlow};
+use crate::logs::session_log::LoggedSubscriber;
 use crate::nat::Nat;
 use crate::packet::{Inbound, NewFlow, Outbound, Refusal};
 use crate::ports::static_mappings::StaticHolder;
@@ -167,7 +168,16 @@ impl Nat {
     /// Returns the group of a home; 0 if it is in none.
     #[inline]
     pub fn group_of(&self, home: &Home) -> u8 {
-        self.rules.set.group_of(home.outer)
+        match self.prefix_of(home) {
+            Some(prefix) => self.group_of_prefix(prefix),
+            None => self.rules.set.group_of(home.outer),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn group_of_prefix(&self, prefix: u64) -> u8 {
+        self.rules.set.group_of6(u128::from(prefix) << 64)
     }
 
     /// Finds the number of the rule that decides on each of several first packets from homes, at
@@ -354,8 +364,9 @@ fn asked_about(flow: &NewFlow) -> Asked {
 }
 
 fn logged(rule: u32, origin: FlowOrigin, asked: Asked) -> LoggedFlow {
-    let (protocol, subscriber, inside, remote) = asked;
-    LoggedFlow { rule, origin, protocol, subscriber, inside, remote }
+    let (protocol, address, inside, remote) = asked;
+    let subscriber = LoggedSubscriber::Address { address, gre_key: None };
+    LoggedFlow { rule, origin, protocol, subscriber, ends: FlowEnds::Ipv4 { inside, remote } }
 }
 
 /// Returns the question about a flow of this protocol between a subscriber, with its inside

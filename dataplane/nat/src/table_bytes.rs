@@ -8,7 +8,7 @@ use crate::ports::port_block::PortBlocks;
 use crate::replication::lane::LANES;
 use crate::sessions::mapping::Mapping;
 use crate::sessions::session::FurtherSession;
-use crate::subscribers::address_owner::AddressOwners;
+use crate::subscribers::address_owner::OwnersRoom;
 use crate::subscribers::subscriber::Subscribers;
 
 /// Further sessions that a table has room for at least, unless `flows_max` is less.
@@ -98,7 +98,8 @@ impl TableBytes {
             session_index: Index::bytes_for(slots.sessions),
             ports: PortBlocks::bytes_for(config),
             subscribers: Subscribers::bytes_for(config, quota_blocks),
-            addresses: AddressOwners::bytes_for(config),
+            addresses: OwnersRoom::of_addresses(config).bytes()
+                + OwnersRoom::of_prefixes(config).bytes(),
         }
     }
 
@@ -152,7 +153,7 @@ impl Nat {
             session_index: self.session_index.bytes(),
             ports: self.ports.bytes(),
             subscribers: self.subscribers.bytes(),
-            addresses: self.owners.bytes(),
+            addresses: self.owners.bytes() + self.claims.bytes(),
         }
     }
 }
@@ -171,6 +172,7 @@ mod tests {
                 .map(|shard| NatShardConfig {
                     id: ShardId(shard),
                     public: vec![format!("198.18.{shard}.0/28").parse().unwrap()],
+                    public6: Vec::new(),
                     subscribers_max: 256,
                 })
                 .collect(),

@@ -26,10 +26,8 @@ fn pages_show_every_session_once() {
         let world = busy(filtering);
         let sessions = world.list(&SessionFilter::default());
         assert_eq!(sessions.len(), 1800);
-        let distinct: HashSet<_> = sessions
-            .iter()
-            .map(|session| (session.outer, session.inside, session.remote))
-            .collect();
+        let distinct: HashSet<_> =
+            sessions.iter().map(|session| (session.home.ipv4(), session.ends)).collect();
         assert_eq!(distinct.len(), 1800);
     }
 }
@@ -57,10 +55,10 @@ fn homes_are_listed_once_each_in_bounded_pieces() {
     };
     let homes = list(None);
     assert_eq!(homes.len(), 20);
-    let distinct: HashSet<_> = homes.iter().map(|home| home.outer).collect();
+    let distinct: HashSet<_> = homes.iter().map(|home| home.home.ipv4()).collect();
     assert_eq!(distinct.len(), 20);
     for home in &homes {
-        let alone = world.nat.admin().subscriber(home.outer);
+        let alone = world.nat.admin().subscriber(home.home.ipv4().unwrap());
         let without_blocks = SubscriberView { blocks: Vec::new(), ..alone[0].clone() };
         assert_eq!(*home, without_blocks);
     }
@@ -100,20 +98,27 @@ fn filters_select_by_network_protocol_state_and_age() {
         port: None,
     };
     let count = |world: &World, filter: SessionFilter| world.list(&filter).len();
-    let one = inside(7).into();
-    assert_eq!(count(&world, SessionFilter { inside: Some(one), ..all }), 20 * 3);
+    let one = Some(inside(7).into());
+    assert_eq!(count(&world, SessionFilter { inside: one, ..all }), 20 * 3);
     let any_port = network(inside(7), 32);
-    let of_inside = world.list(&SessionFilter { inside: Some(any_port), ..all });
+    let of_inside = world.list(&SessionFilter { inside: Some(any_port.into()), ..all });
     assert!(!of_inside.is_empty());
-    assert!(of_inside.iter().all(|session| session.inside.address == inside(7).address));
-    let public = world.list(&all)[0].public;
+    assert!(
+        of_inside.iter().all(|session| session.ipv4().unwrap().inside.address == inside(7).address)
+    );
+    let public = world.list(&all)[0].ipv4().unwrap().public;
     let of_public = world.list(&SessionFilter { public: Some(network(public, 32)), ..all });
     assert!(of_public.len() > 3);
-    assert!(of_public.iter().all(|session| session.public.address == public.address));
-    let wide = SessionFilter { remote: Some(network(server(0), 8)), ..all };
+    assert!(
+        of_public.iter().all(|session| session.ipv4().unwrap().public.address == public.address)
+    );
+    let wide = SessionFilter { remote: Some(network(server(0), 8).into()), ..all };
     assert_eq!(count(&world, wide), 1800);
     let elsewhere = Endpoint::new(server(0).address ^ 1 << 31, 0);
-    assert_eq!(count(&world, SessionFilter { remote: Some(network(elsewhere, 8)), ..all }), 0);
+    assert_eq!(
+        count(&world, SessionFilter { remote: Some(network(elsewhere, 8).into()), ..all }),
+        0
+    );
 
     assert_eq!(count(&world, SessionFilter { protocol: Some(Protocol::Udp), ..all }), 1800);
     assert_eq!(count(&world, SessionFilter { protocol: Some(Protocol::Tcp), ..all }), 0);
@@ -132,16 +137,16 @@ fn filters_select() {
     let mut world = busy(Filtering::AddressAndPortDependent);
     let public = world.udp_out(home(3), inside(7), server(0)).unwrap();
     let all = SessionFilter::default();
-    let of_home = world.list(&SessionFilter { subscriber: Some(home(3).outer), ..all });
+    let of_home = world.list(&SessionFilter { subscriber: Some(home(3).outer.into()), ..all });
     assert_eq!(of_home.len(), 90);
-    assert!(of_home.iter().all(|session| session.outer == home(3).outer));
+    assert!(of_home.iter().all(|session| session.home.ipv4() == Some(home(3).outer)));
     let of_public = world.list(&SessionFilter { public: Some(public.into()), ..all });
     assert_eq!(of_public.len(), 3);
-    assert!(of_public.iter().all(|session| session.inside == inside(7)));
+    assert!(of_public.iter().all(|session| session.ipv4().unwrap().inside == inside(7)));
     let of_remote = world.list(&SessionFilter { remote: Some(server(2).into()), ..all });
     assert_eq!(of_remote.len(), 600);
     let one = SessionFilter {
-        subscriber: Some(home(3).outer),
+        subscriber: Some(home(3).outer.into()),
         public: Some(public.into()),
         remote: Some(server(2).into()),
         ..all
@@ -166,17 +171,18 @@ fn a_session_shows_its_clock_and_state() {
         sessions,
         [SessionView {
             shard: ShardId(11),
-            outer: home(1).outer,
-            gre_key: None,
+            home: HomeView::Ipv4 { outer: home(1).outer, gre_key: None },
             protocol: Protocol::Tcp,
-            inside: inside(0),
-            public,
-            remote: server(0),
+            ends: SessionEnds::Ipv4(SessionEnds4 {
+                inside: inside(0),
+                public,
+                remote: server(0),
+                asked: None,
+            }),
             state: "fin-wait",
             age_sec: 120,
             idle_sec: 20,
             timeout_sec: 7440,
-            asked: None,
             class: FlowClass::NONE,
         }]
     );
@@ -191,7 +197,7 @@ fn a_subscriber_shows_its_blocks() {
     }
     let views = world.nat.admin().subscriber(home(1).outer);
     let [view] = &views[..] else { panic!("{views:?}") };
-    assert_eq!((view.shard, view.outer), (ShardId(11), home(1).outer));
+    assert_eq!((view.shard, view.home.ipv4()), (ShardId(11), Some(home(1).outer)));
     assert_eq!(view.public_address, Some(publics[0].address));
     assert_eq!((view.ports_used, view.mappings, view.flows, view.blocks.len()), (100, 100, 100, 2));
     for public in publics {
@@ -235,7 +241,7 @@ fn pieces(world: &World, outer: u32, budget: usize) -> (usize, Vec<SubscriberVie
     let mut has_more = true;
     while has_more {
         let mut page = Vec::with_capacity(64);
-        has_more = world.nat.admin().subscriber_parts(outer, &mut cursor, budget, &mut page);
+        has_more = world.nat.admin().subscriber_parts(outer.into(), &mut cursor, budget, &mut page);
         assert!(page.len() <= budget.min(64) && page.capacity() == 64, "a piece does not allocate");
         all.append(&mut page);
         pieces += 1;
@@ -257,9 +263,11 @@ fn a_piece_of_an_address_question_looks_at_a_bounded_number_of_slots() {
     }
     let (pieces, views) = pieces(&world, home(7).outer, 16);
     assert!(pieces >= capacity as usize / 16, "{pieces} pieces");
-    let shown: HashSet<_> = views.iter().map(|view| view.gre_key).collect();
+    let shown: HashSet<_> = views.iter().map(|view| view.home.gre_key()).collect();
     assert_eq!((views.len(), shown), (3, keys.into_iter().collect()));
-    assert!(views.iter().all(|view| view.outer == home(7).outer && view.blocks.len() == 1));
+    assert!(
+        views.iter().all(|view| view.home.ipv4() == Some(home(7).outer) && view.blocks.len() == 1)
+    );
 }
 
 #[test]
@@ -287,17 +295,17 @@ fn a_home_removed_while_it_is_shown_hides_no_other_home() {
     }
     let mut parts = Vec::with_capacity(64);
     let mut cursor = SubscriberCursor::default();
-    assert!(world.nat.admin().subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts));
+    assert!(world.nat.admin().subscriber_parts(home(1).outer.into(), &mut cursor, 3, &mut parts));
     assert_eq!(world.nat.admin_mut().flush_subscriber(home(1).outer, world.now), 600);
     world.wait_and_collect(130);
     // Another home in its slot, then the same address again in the other shard.
     world.udp_out(home(2), inside(0), server(0)).unwrap();
     world.udp_out(Home { shard: ShardIndex(1), ..home(1) }, inside(0), server(0)).unwrap();
-    while world.nat.admin().subscriber_parts(home(1).outer, &mut cursor, 3, &mut parts) {}
+    while world.nat.admin().subscriber_parts(home(1).outer.into(), &mut cursor, 3, &mut parts) {}
     let views = subscriber_views(parts);
     assert_eq!(views.iter().map(|view| view.shard).collect::<Vec<_>>(), [ShardId(11), ShardId(12)]);
     assert_eq!(views[1].blocks.len(), 1);
-    assert!(views.iter().all(|view| view.outer == home(1).outer));
+    assert!(views.iter().all(|view| view.home.ipv4() == Some(home(1).outer)));
 }
 
 #[test]

@@ -40,6 +40,7 @@ impl Log {
             Released(block) => assert!(held.remove(&name(block)), "not held: {block:?}"),
             Held(block) => assert!(held.contains(&name(block)), "listed and not held: {block:?}"),
             Taken { .. } | Left | Listed { .. } => {}
+            BlockEventKind::Prefix(..) => panic!("no home has IPv6"),
         }
         let since = self.since.entry(lane).or_default();
         since.push(event);
@@ -56,7 +57,7 @@ impl Log {
                         named += 1;
                         stated.insert(name(block));
                     }
-                    Taken { .. } | Left | Listed { .. } => {}
+                    Taken { .. } | Left | Listed { .. } | BlockEventKind::Prefix(..) => {}
                 }
             }
             assert_eq!(blocks, named);

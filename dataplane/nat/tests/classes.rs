@@ -49,7 +49,8 @@ fn world() -> World {
 /// Returns the remotes of all sessions, with their classes and timers.
 fn sessions(world: &World) -> Vec<(Endpoint, u8, u32)> {
     let all = world.list(&SessionFilter::default()).into_iter();
-    let mut all: Vec<_> = all.map(|it| (it.remote, it.class.number(), it.timeout_sec)).collect();
+    let mut all: Vec<_> =
+        all.map(|it| (it.ipv4().unwrap().remote, it.class.number(), it.timeout_sec)).collect();
     all.sort_by_key(|(remote, ..)| (remote.address, remote.port));
     all
 }

@@ -112,7 +112,8 @@ fn connection_is_tracked_from_its_first_segment_to_its_last() {
     }
     let listed = world.list(&SessionFilter::default());
     assert_eq!((listed.len(), listed[0].state), (1, "established"));
-    assert_eq!((listed[0].remote, listed[0].asked), (resolver(), Some(server(1))));
+    let ends = listed[0].ipv4().unwrap();
+    assert_eq!((ends.remote, ends.asked), (resolver(), Some(server(1))));
     world.wait_and_collect(7000);
     assert_eq!(world.flows(), 1, "it has the timer of an established connection");
     sent(&mut world, home(1), server(1), FIN_ACK);

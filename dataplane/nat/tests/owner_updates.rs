@@ -116,7 +116,8 @@ fn segments_through_two_workers_give_the_state_of_one() {
             replicate(&mut primary, &mut replica);
             let states = [&primary, &replica, &alone].map(|world| {
                 let sessions = world.list(&SessionFilter::default());
-                let one = sessions.into_iter().find(|session| session.remote == remote);
+                let one =
+                    sessions.into_iter().find(|session| session.ipv4().unwrap().remote == remote);
                 one.map(|session| (session.state, session.timeout_sec))
             });
             assert!(states[0].is_some() && states.iter().all(|it| *it == states[0]), "{states:?}");

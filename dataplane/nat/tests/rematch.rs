@@ -108,7 +108,7 @@ fn first_rule_that_fits_decides_on_a_live_flow_and_its_origin_is_asked_about() {
     load(&mut world, &[rule(0, FlowOrigin::Internet, 6, 1)], &[RuleAction::Drop], &[0]);
     walk(&mut world);
     assert_eq!((world.flows(), ended(&world)), (1, 2));
-    assert_eq!(world.list(&SessionFilter::default())[0].remote, server(2));
+    assert_eq!(world.list(&SessionFilter::default())[0].ipv4().unwrap().remote, server(2));
 }
 
 #[test]

@@ -26,14 +26,21 @@ fn load(world: &mut World) {
     drop(world.nat.admin_mut().swap_rules(Box::new(ActiveRules::new(Arc::new(set)))));
 }
 
+/// Returns the inside and the remote endpoint of a flow of IPv4.
+fn ends(flow: &LoggedFlow) -> (Endpoint, Endpoint) {
+    let FlowEnds::Ipv4 { inside, remote } = flow.ends else { panic!("{flow:?} is of IPv4") };
+    (inside, remote)
+}
+
 fn logged(world: &mut World) -> (Vec<(u32, FlowOrigin, Endpoint)>, u64) {
     let mut flows = Vec::with_capacity(RULE_LOG_MAX);
     let lost = world.nat.admin_mut().take_rule_log(&mut flows);
     for flow in &flows {
-        assert_eq!((flow.protocol, flow.subscriber), (Protocol::Udp, home(1).outer));
-        assert_eq!(flow.inside, inside(0));
+        let subscriber = LoggedSubscriber::Address { address: home(1).outer, gre_key: None };
+        assert_eq!((flow.protocol, flow.subscriber), (Protocol::Udp, subscriber));
+        assert_eq!(ends(flow).0, inside(0));
     }
-    (flows.iter().map(|flow| (flow.rule, flow.origin, flow.remote)).collect(), lost)
+    (flows.iter().map(|flow| (flow.rule, flow.origin, ends(flow).1)).collect(), lost)
 }
 
 #[test]

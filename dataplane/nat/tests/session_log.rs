@@ -22,8 +22,10 @@ impl Open {
     fn read(&mut self, world: &mut World) {
         while let Some(event) = world.nat.admin_mut().next_session_event() {
             let SessionEvent { subscriber, inside, public, remote, protocol, .. } = event;
-            let logged: SessionKey =
-                (subscriber.address, subscriber.gre_key, inside, public, remote, protocol);
+            let LoggedSubscriber::Address { address, gre_key } = subscriber else {
+                panic!("{event:?} is of IPv4")
+            };
+            let logged: SessionKey = (address, gre_key, inside, public, remote, protocol);
             let logged = format!("{logged:?}");
             if event.is_begin {
                 self.begun += 1;
@@ -127,7 +129,7 @@ fn every_session_ends_once_whatever_the_traffic() {
             2..5 => _ = world.udp_out(home, inside, server),
             5 => {
                 if let Some(view) = world.list(&SessionFilter::default()).first() {
-                    let _ = world.back(view.public, server, view.protocol, flags);
+                    let _ = world.back(view.ipv4().unwrap().public, server, view.protocol, flags);
                 }
             }
             6 => _ = world.tcp_out(home, inside, server, flags),
@@ -138,7 +140,8 @@ fn every_session_ends_once_whatever_the_traffic() {
     assert!(open.begun > 500, "{}", open.begun);
     let mut listed: Vec<_> = Vec::new();
     for view in world.list(&SessionFilter::default()) {
-        listed.push((view.public, view.remote));
+        let ends = view.ipv4().unwrap();
+        listed.push((ends.public, ends.remote));
     }
     assert_eq!(listed.len(), open.sessions.len(), "all open sessions are listed");
     world.wait_and_collect(100_000);

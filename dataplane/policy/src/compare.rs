@@ -7,23 +7,31 @@
 //! exist.
 
 use std::collections::HashSet;
-use std::net::Ipv4Addr;
 
 use fastrand::Rng;
-use ipnet::Ipv4Net;
-use weir_config::ProtocolSetting;
-use weir_rules::{
-    Destination, FlowClass, FlowOrigin, FlowPolicy, PortRange, Prefix, RuleAction, RuleFilter,
-};
+use ipnet::{Ipv4Net, Ipv6Net};
+use weir_rules::{Destination, FlowClass, FlowPolicy, RuleAction, RuleFilter};
 
 use crate::compile::CompiledPolicy;
-use crate::expand::prefix;
+use crate::corners::{CornerAddress, Corners, tunnels};
 use crate::question::{FlowQuestion, RuleVerdict};
 
 /// Most questions of a comparison.
 pub const QUESTIONS_MAX: usize = 400_000;
 /// Questions about one filter, at least and at most.
 const PER_FILTER: (usize, usize) = (12, 400);
+
+/// The homes whose flows are compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ComparedHomes<'h> {
+    /// Addresses of subscribers: of their tunnels, or their own where there are none.
+    pub ipv4: &'h [Ipv4Net],
+    /// Addresses of homes' IPv6 flows. Empty: any, and such flows are compared only if a policy has
+    /// a prefix of IPv6.
+    pub ipv6: &'h [Ipv6Net],
+    /// Whether homes have tunnels: the outer address decides on the group of an IPv6 flow.
+    pub are_in_tunnels: bool,
+}
 
 /// What a policy decides about a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,48 +72,66 @@ pub struct PolicyComparison<'p> {
     pub changes: Vec<DecisionChange<'p>>,
 }
 
-/// The corners of all filters: values at which the verdict may change. Sorted.
-#[derive(Default)]
-struct Corners {
-    subscribers: Vec<u32>,
-    remotes: Vec<u32>,
-    inside_ports: Vec<u16>,
-    remote_ports: Vec<u16>,
-}
-
-/// Asks both policies about flows of homes in `homes`.
+/// Asks both policies about flows of these homes: first about those of IPv4.
 pub fn compare<'p>(
     old: &'p CompiledPolicy,
     new: &'p CompiledPolicy,
-    homes: &[Ipv4Net],
+    homes: &ComparedHomes<'_>,
 ) -> PolicyComparison<'p> {
-    let corners = Corners::of([old, new], homes);
-    let filters = changed_first(old, new);
-    let most = (QUESTIONS_MAX / filters.len().max(1)).clamp(PER_FILTER.0, PER_FILTER.1);
     let mut comparison = PolicyComparison::default();
+    let policies = [old, new];
+    let filters = [
+        policies.map(|policy| policy.filters.ipv4.len()).iter().sum::<usize>(),
+        policies.map(|policy| policy.filters.ipv6.len()).iter().sum(),
+    ];
+    let is_ipv6_asked = !homes.ipv6.is_empty() || policies.iter().any(|it| it.names_ipv6());
+    let [ipv4, ipv6] = if is_ipv6_asked { filters } else { [filters[0], 0] };
+    let all = (ipv4 + ipv6).max(1);
+    let most = (QUESTIONS_MAX / all).clamp(PER_FILTER.0, PER_FILTER.1);
+    // Each family has its share of the questions.
+    let share = |filters: usize| QUESTIONS_MAX * filters / all;
+    let corners = Corners::<u32>::of(policies, homes, Vec::new());
+    compare_family(policies, &corners, (most, share(ipv4)), &mut comparison);
+    if is_ipv6_asked {
+        let tunnels = if homes.are_in_tunnels { tunnels(policies, homes) } else { Vec::new() };
+        let corners = Corners::<u128>::of(policies, homes, tunnels);
+        compare_family(policies, &corners, (most, share(ipv6)), &mut comparison);
+    }
+    comparison
+}
+
+/// `most`: questions about one filter, and of all.
+fn compare_family<'p, A: CornerAddress>(
+    [old, new]: [&'p CompiledPolicy; 2],
+    corners: &Corners<A>,
+    (most, most_of_all): (usize, usize),
+    comparison: &mut PolicyComparison<'p>,
+) {
+    let filters = changed_first([old, new], A::filters);
     let mut changed = HashSet::new();
     // The same flows in each run.
     let mut draw = Rng::with_seed(1);
+    let mut asked = 0;
     for filter in filters {
-        if comparison.asked + most > QUESTIONS_MAX {
+        if asked + most > most_of_all {
             break;
         }
         for round in 0..most {
             let Some(flow) = corners.flow(filter, round, &mut draw) else { break };
-            comparison.asked += 1;
+            asked += 1;
             let [old, new] = [old, new].map(|policy| policy.decide(&flow));
             if !old.is_like(&new) && changed.insert(flow) {
                 comparison.changes.push(DecisionChange { flow, old, new });
             }
         }
     }
-    comparison
+    comparison.asked += asked;
 }
 
 impl CompiledPolicy {
     /// Returns what is decided about a flow.
     pub fn decide(&self, flow: &FlowQuestion) -> PolicyDecision<'_> {
-        let deciding = self.rules.find(&self.question(flow));
+        let deciding = self.find(flow);
         let given = deciding.map_or(FlowPolicy::NONE, |it| it.policy);
         PolicyDecision {
             verdict: RuleVerdict::of(flow.from, deciding),
@@ -119,10 +145,13 @@ impl CompiledPolicy {
 
 /// A filter without its number, and what its rule does. The name of the source pool stands for its
 /// number, as in [`PolicyDecision`].
-type FilterMeaning<'p> =
-    (RuleFilter<u32>, Option<(RuleAction, FlowClass, Option<&'p str>, Option<Destination>)>);
+type FilterMeaning<'p, A> =
+    (RuleFilter<A>, Option<(RuleAction, FlowClass, Option<&'p str>, Option<Destination>)>);
 
-fn meaning<'p>(policy: &'p CompiledPolicy, filter: &RuleFilter<u32>) -> FilterMeaning<'p> {
+fn meaning<'p, A: CornerAddress>(
+    policy: &'p CompiledPolicy,
+    filter: &RuleFilter<A>,
+) -> FilterMeaning<'p, A> {
     let deciding = policy.rules.deciding(filter.rule);
     let does = deciding.map(|it| {
         let given = it.policy;
@@ -131,16 +160,17 @@ fn meaning<'p>(policy: &'p CompiledPolicy, filter: &RuleFilter<u32>) -> FilterMe
     (RuleFilter { rule: 0, ..*filter }, does)
 }
 
-fn meanings(policy: &CompiledPolicy) -> HashSet<FilterMeaning<'_>> {
-    policy.filters.iter().map(|filter| meaning(policy, filter)).collect()
-}
-
-/// Returns the filters of both, those first that only one of them has.
-fn changed_first<'p>(old: &'p CompiledPolicy, new: &'p CompiledPolicy) -> Vec<&'p RuleFilter<u32>> {
-    let (before, after) = (meanings(old), meanings(new));
+/// Returns the filters of both policies, those first that only one of them has.
+fn changed_first<A: CornerAddress>(
+    [old, new]: [&CompiledPolicy; 2],
+    filters: impl Fn(&CompiledPolicy) -> &[RuleFilter<A>],
+) -> Vec<&RuleFilter<A>> {
+    let [before, after] = [old, new].map(|policy| -> HashSet<FilterMeaning<'_, A>> {
+        filters(policy).iter().map(|filter| meaning(policy, filter)).collect()
+    });
     let (mut changed, mut same) = (Vec::new(), Vec::new());
     for (policy, other) in [(new, &before), (old, &after)] {
-        for filter in &policy.filters {
+        for filter in filters(policy) {
             match other.contains(&meaning(policy, filter)) {
                 true => same.push(filter),
                 false => changed.push(filter),
@@ -149,98 +179,4 @@ fn changed_first<'p>(old: &'p CompiledPolicy, new: &'p CompiledPolicy) -> Vec<&'
     }
     changed.append(&mut same);
     changed
-}
-
-impl Corners {
-    fn of(policies: [&CompiledPolicy; 2], homes: &[Ipv4Net]) -> Self {
-        let mut corners = Self::default();
-        // A flow may be of any home and with any remote, whatever the rules say.
-        corners.remotes.push(Ipv4Addr::new(198, 51, 100, 1).into());
-        corners.inside_ports.push(40_000);
-        corners.remote_ports.push(443);
-        let homes: Vec<Prefix<u32>> = homes.iter().copied().map(prefix).collect();
-        homes.iter().for_each(|net| corners.subscribers.extend(around(net)));
-        for policy in policies {
-            policy.groups.iter().for_each(|(net, _)| corners.subscribers.extend(around(net)));
-            for filter in &policy.filters {
-                corners.subscribers.extend(around(&filter.local));
-                corners.remotes.extend(around(&filter.remote));
-                corners.inside_ports.extend(around_ports(filter.local_ports));
-                corners.remote_ports.extend(around_ports(filter.remote_ports));
-            }
-        }
-        corners.subscribers.retain(|address| homes.iter().any(|net| net.contains(*address)));
-        sort(&mut corners.subscribers);
-        sort(&mut corners.remotes);
-        sort(&mut corners.inside_ports);
-        sort(&mut corners.remote_ports);
-        corners
-    }
-
-    /// Returns a flow that the filter fits, but for its group. `None` if no home is in it.
-    fn flow(&self, filter: &RuleFilter<u32>, round: usize, draw: &mut Rng) -> Option<FlowQuestion> {
-        let kinds = [FlowOrigin::Home, FlowOrigin::Internet].into_iter().flat_map(|from| {
-            [ProtocolSetting::Tcp, ProtocolSetting::Udp, ProtocolSetting::Icmp]
-                .map(|protocol| (from, protocol))
-        });
-        let subscriber = pick(&self.subscribers, bounds(&filter.local), round, draw)?;
-        let remote = pick(&self.remotes, bounds(&filter.remote), round, draw)?;
-        // Packets of port 0 begin no flow.
-        let ports = |ports: PortRange| (ports.first.max(1), ports.last);
-        let inside_port = pick(&self.inside_ports, ports(filter.local_ports), round, draw)?;
-        let remote_port = pick(&self.remote_ports, ports(filter.remote_ports), round, draw)?;
-        let flows = kinds.map(|(from, protocol)| {
-            let has_ports = protocol != ProtocolSetting::Icmp;
-            FlowQuestion {
-                from,
-                protocol,
-                subscriber: subscriber.into(),
-                remote: remote.into(),
-                inside_port: if has_ports { inside_port } else { 0 },
-                remote_port: if has_ports { remote_port } else { 0 },
-            }
-        });
-        let flows: Vec<FlowQuestion> = flows.filter(|flow| filter.kinds.has(flow.kind())).collect();
-        // Two rounds, with the lowest and the highest corners, for each kind.
-        flows.get(round / 2 % flows.len().max(1)).copied()
-    }
-}
-
-fn sort<T: Ord>(values: &mut Vec<T>) {
-    values.sort_unstable();
-    values.dedup();
-}
-
-fn bounds(net: &Prefix<u32>) -> (u32, u32) {
-    let hosts = u32::MAX.checked_shr(u32::from(net.bits())).unwrap_or(0);
-    (net.address(), net.address() | hosts)
-}
-
-/// Returns the first and the last address, and their neighbours outside.
-fn around(net: &Prefix<u32>) -> [u32; 4] {
-    let (first, last) = bounds(net);
-    [first.saturating_sub(1), first, last, last.saturating_add(1)]
-}
-
-fn around_ports(ports: PortRange) -> [u16; 4] {
-    let PortRange { first, last } = ports;
-    [first.saturating_sub(1), first, last, last.saturating_add(1)]
-}
-
-/// Returns one of the sorted values from `first` to `last`: the first, the last, then any.
-fn pick<T: Copy + Ord>(
-    values: &[T],
-    (first, last): (T, T),
-    round: usize,
-    draw: &mut Rng,
-) -> Option<T> {
-    let begin = values.partition_point(|value| *value < first);
-    let end = values.partition_point(|value| *value <= last);
-    let values = &values[begin..end];
-    match round {
-        0 => values.first().copied(),
-        1 => values.last().copied(),
-        _ if values.is_empty() => None,
-        _ => values.get(draw.usize(..values.len())).copied(),
-    }
 }

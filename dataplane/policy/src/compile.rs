@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use weir_config::{ActionSetting, LoadedSet, PolicySettings, RuleSettings};
 use weir_rules::{
-    DecidingRule, FlowClass, Prefix, Question, RuleAction, RuleFilter, RuleSet, SourcePool,
+    DecidingRule, FlowClass, IpAddress, Prefix, Question, RuleAction, RuleFilter, RuleSet,
+    SourcePool,
 };
 
 use crate::error::PolicyError;
 use crate::expand;
+use crate::family::{FamilyAddress, Filters, GroupPrefixes};
 use crate::given::{GivenNames, check_outcomes, source_pools};
-use crate::question::FlowQuestion;
+use crate::question::{FlowAddresses, FlowQuestion};
 
 /// The rules of a policy in the form in which workers ask them, with what it takes to explain them.
 #[derive(Clone, Debug)]
@@ -20,8 +22,8 @@ pub struct CompiledPolicy {
     /// Names of the rules, by number.
     names: Vec<String>,
     /// In the order of the rules.
-    pub(crate) filters: Vec<RuleFilter<u32>>,
-    pub(crate) groups: Vec<(Prefix<u32>, u8)>,
+    pub(crate) filters: Filters,
+    pub(crate) groups: GroupPrefixes,
     group_names: Vec<String>,
     given: GivenNames,
 }
@@ -47,14 +49,7 @@ pub struct RuleExplanation {
 pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPolicy, PolicyError> {
     let filters = expand::filters(policy, sets)?;
     let actions: Vec<RuleAction> = policy.rules.iter().map(|rule| action(rule.action)).collect();
-    let numbered = policy.groups.iter().zip(1..);
-    let groups: Vec<(Prefix<u32>, u8)> = numbered
-        .flat_map(|(group, number)| {
-            // Merged, so that no prefix occurs twice.
-            let nets = ipnet::Ipv4Net::aggregate(&group.subscribers);
-            nets.into_iter().map(move |net| (expand::prefix(net), number))
-        })
-        .collect();
+    let groups = GroupPrefixes { ipv4: group_prefixes(policy), ipv6: group_prefixes(policy) };
     let numbers_of = |is_wanted: fn(&RuleSettings) -> bool| -> Vec<u32> {
         let numbered = (0..).zip(&policy.rules);
         numbered.filter(|(_, rule)| is_wanted(rule)).map(|(number, _)| number).collect()
@@ -62,7 +57,8 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
     let names = GivenNames::of(policy);
     let policies = names.policies(policy);
     check_outcomes(policy, &actions, &policies)?;
-    let rules = RuleSet::new(&filters, actions, groups.clone())
+    let rules = RuleSet::new(&filters.ipv4, actions, groups.ipv4.clone())
+        .and_then(|rules| rules.with_ipv6(&filters.ipv6, groups.ipv6.clone()))
         .map_err(|error| PolicyError::candidates(policy, &error))?
         .with_policies(&policies)
         .with_source_pools(source_pools(policy))
@@ -76,6 +72,17 @@ pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPo
         group_names: policy.groups.iter().map(|group| group.name.clone()).collect(),
         given: names,
     })
+}
+
+/// Returns the prefixes of all groups in one family.
+fn group_prefixes<A: FamilyAddress>(policy: &PolicySettings) -> Vec<(Prefix<A>, u8)> {
+    let numbered = policy.groups.iter().zip(1..);
+    let prefixes = numbered.flat_map(|(group, number)| {
+        let nets: Vec<A::Net> = group.subscribers.iter().copied().filter_map(A::net).collect();
+        // Merged, so that no prefix occurs twice.
+        A::merged(&nets).into_iter().map(move |net| (A::prefix(net), number))
+    });
+    prefixes.collect()
 }
 
 fn action(setting: ActionSetting) -> RuleAction {
@@ -110,32 +117,72 @@ impl CompiledPolicy {
         self.given.source_pool_name(pool)
     }
 
-    /// Returns the number of filters that each rule has made.
+    /// Returns the number of filters that each rule has made, of both families.
     pub fn filters_by_rule(&self) -> Vec<usize> {
         let mut counts = vec![0; self.names.len()];
-        self.filters.iter().for_each(|filter| counts[filter.rule as usize] += 1);
+        let Filters { ipv4, ipv6 } = &self.filters;
+        let rules = ipv4.iter().map(|it| it.rule).chain(ipv6.iter().map(|it| it.rule));
+        rules.for_each(|rule| counts[rule as usize] += 1);
         counts
     }
 
-    /// Returns the question of a worker to which the flow belongs.
-    pub fn question(&self, flow: &FlowQuestion) -> Question<u32> {
-        let local = flow.subscriber.into();
-        Question {
-            kind: flow.kind(),
-            group: self.rules.group_of(local),
-            local,
-            remote: flow.remote.into(),
-            local_port: flow.inside_port,
-            remote_port: flow.remote_port,
+    /// Whether a rule or a group has a prefix of IPv6.
+    pub fn names_ipv6(&self) -> bool {
+        let is_named = |it: &RuleFilter<u128>| !it.local.is_all() || !it.remote.is_all();
+        !self.groups.ipv6.is_empty() || self.filters.ipv6.iter().any(is_named)
+    }
+
+    /// Returns the group of a flow's home; 0 if it is in none.
+    pub fn group_of(&self, flow: &FlowQuestion) -> u8 {
+        match flow.addresses {
+            FlowAddresses::Ipv4 { subscriber: home, .. }
+            | FlowAddresses::Ipv6 { tunnel: Some(home), .. } => self.rules.group_of(home.into()),
+            FlowAddresses::Ipv6 { inside, tunnel: None, .. } => self.rules.group_of6(inside.into()),
+        }
+    }
+
+    /// Returns the rule that decides on a flow, as a worker finds it.
+    pub fn find(&self, flow: &FlowQuestion) -> Option<DecidingRule> {
+        match self.question(flow) {
+            FamilyQuestion::Ipv4(question) => self.rules.find(&question),
+            FamilyQuestion::Ipv6(question) => self.rules.find6(&question),
         }
     }
 
     /// Returns the deciding rule as a worker finds it, and all candidates by looking at every
     /// filter.
-    pub fn explain(&self, question: &Question<u32>) -> RuleExplanation {
-        let fitting = self.filters.iter().filter(|filter| filter.fits(question));
-        let mut candidates: Vec<u32> = fitting.map(|filter| filter.rule).collect();
-        candidates.dedup();
-        RuleExplanation { deciding: self.rules.find(question), candidates }
+    pub fn explain(&self, flow: &FlowQuestion) -> RuleExplanation {
+        let candidates = match self.question(flow) {
+            FamilyQuestion::Ipv4(question) => candidates(&self.filters.ipv4, &question),
+            FamilyQuestion::Ipv6(question) => candidates(&self.filters.ipv6, &question),
+        };
+        RuleExplanation { deciding: self.find(flow), candidates }
     }
+
+    /// Returns the question of a worker to which the flow belongs.
+    fn question(&self, flow: &FlowQuestion) -> FamilyQuestion {
+        let group = self.group_of(flow);
+        match flow.addresses {
+            FlowAddresses::Ipv4 { subscriber, remote } => {
+                FamilyQuestion::Ipv4(flow.between(group, subscriber.into(), remote.into()))
+            }
+            FlowAddresses::Ipv6 { inside, remote, .. } => {
+                FamilyQuestion::Ipv6(flow.between(group, inside.into(), remote.into()))
+            }
+        }
+    }
+}
+
+/// A question of either family.
+enum FamilyQuestion {
+    Ipv4(Question<u32>),
+    Ipv6(Question<u128>),
+}
+
+/// Returns the rules with a filter that fits, in order.
+fn candidates<A: IpAddress>(filters: &[RuleFilter<A>], question: &Question<A>) -> Vec<u32> {
+    let fitting = filters.iter().filter(|filter| filter.fits(question));
+    let mut candidates: Vec<u32> = fitting.map(|filter| filter.rule).collect();
+    candidates.dedup();
+    candidates
 }

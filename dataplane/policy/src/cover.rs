@@ -1,4 +1,4 @@
-//! Rules that are never reached, because earlier rules fit all that they fit.
+//! Rules that are never reached in a family, because earlier rules fit all that they fit of it.
 //!
 //! A filter is covered if one filter of an earlier rule fits all its flows: that filter's prefixes
 //! are among the prefixes that contain this one's, so a look-up for each pair of lengths that
@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use weir_rules::{PortRange, Prefix, RuleFilter};
+use weir_rules::{IpAddress, PortRange, Prefix, RuleFilter};
 
 /// Most look-ups and comparisons: about a second.
 const STEPS_MAX: u64 = 20_000_000;
@@ -32,15 +32,14 @@ type OnePort = Option<u16>;
 
 /// What a covering filter is looked up by.
 #[derive(PartialEq, Eq, Hash)]
-struct FilterPlace {
-    local: Prefix<u32>,
-    remote: Prefix<u32>,
+struct FilterPlace<A> {
+    local: Prefix<A>,
+    remote: Prefix<A>,
     port: OnePort,
 }
 
-#[derive(Default)]
-struct EarlierFilters {
-    by_place: HashMap<FilterPlace, Vec<RuleFilter<u32>>>,
+struct EarlierFilters<A> {
+    by_place: HashMap<FilterPlace<A>, Vec<RuleFilter<A>>>,
     /// The lengths of the prefixes that occur, with whether the filters are about one port.
     shapes: BTreeSet<(u8, u8, bool)>,
     steps: u64,
@@ -50,8 +49,12 @@ fn one_port(ports: PortRange) -> OnePort {
     (ports.first == ports.last).then_some(ports.first)
 }
 
-impl EarlierFilters {
-    fn insert(&mut self, filter: &RuleFilter<u32>) {
+impl<A: IpAddress> EarlierFilters<A> {
+    fn new() -> Self {
+        Self { by_place: HashMap::new(), shapes: BTreeSet::new(), steps: 0 }
+    }
+
+    fn insert(&mut self, filter: &RuleFilter<A>) {
         let port = one_port(filter.remote_ports);
         self.shapes.insert((filter.local.bits(), filter.remote.bits(), port.is_some()));
         let place = FilterPlace { local: filter.local, remote: filter.remote, port };
@@ -60,7 +63,7 @@ impl EarlierFilters {
     }
 
     /// Returns the rule of a filter that covers this one.
-    fn covering(&mut self, filter: &RuleFilter<u32>) -> Option<u32> {
+    fn covering(&mut self, filter: &RuleFilter<A>) -> Option<u32> {
         let port = one_port(filter.remote_ports);
         for &(local, remote, is_one_port) in &self.shapes {
             let may_cover = local <= filter.local.bits()
@@ -84,13 +87,14 @@ impl EarlierFilters {
     }
 }
 
-/// Finds the rules that are never reached. `filters` are in the order of their rules.
-pub(crate) fn covered_rules(filters: &[RuleFilter<u32>]) -> CoveredRules {
+/// Finds the rules that are never reached, of those with filters in this family. `filters` are in
+/// the order of their rules.
+pub(crate) fn covered_rules<A: IpAddress>(filters: &[RuleFilter<A>]) -> CoveredRules {
     find(filters, STEPS_MAX)
 }
 
-fn find(filters: &[RuleFilter<u32>], steps_max: u64) -> CoveredRules {
-    let mut earlier = EarlierFilters::default();
+fn find<A: IpAddress>(filters: &[RuleFilter<A>], steps_max: u64) -> CoveredRules {
+    let mut earlier = EarlierFilters::new();
     let mut found = CoveredRules::default();
     for of_rule in filters.chunk_by(|one, next| one.rule == next.rule) {
         let rule = of_rule[0].rule;

@@ -24,6 +24,16 @@ pub enum PolicyError {
         lists: String,
     },
     #[error(
+        "rule {rule} has subscribers of {subscribers} alone and remotes of {remotes} alone, so no \
+         flow fits it; write both in one family, or a rule of its own for each"
+    )]
+    TwoFamilies {
+        rule: String,
+        /// Names of the families.
+        subscribers: &'static str,
+        remotes: &'static str,
+    },
+    #[error(
         "{reason}, and belong to rules {}; put the addresses of rules that do the same into one \
          [[set]], or give the rules addresses or ports that differ",
         named(rules)
@@ -56,6 +66,7 @@ impl PolicyError {
     pub fn rule(&self) -> &str {
         match self {
             Self::SetNotLoaded { rule, .. }
+            | Self::TwoFamilies { rule, .. }
             | Self::TooManyCombinations { rule, .. }
             | Self::TooManyOutcomes { rule, .. } => rule,
             Self::TooManyCandidates { rules, .. } => rules.first().map_or("", String::as_str),

@@ -8,7 +8,7 @@ use weir_rules::{
 };
 
 use crate::error::PolicyError;
-use crate::expand;
+use crate::family::FamilyAddress;
 
 // Pool 0 has the addresses that are in no other.
 const _: () = assert!(SOURCE_POOLS_MAX + 1 == SOURCE_POOLS as usize);
@@ -77,7 +77,7 @@ pub(crate) fn source_pools(policy: &PolicySettings) -> Vec<(Prefix<u32>, SourceP
     let pools = numbered_pools(policy);
     pools
         .flat_map(|(pool, settings)| {
-            settings.public.iter().map(move |net| (expand::prefix(*net), pool))
+            settings.public.iter().map(move |net| (u32::prefix(*net), pool))
         })
         .collect()
 }

@@ -10,21 +10,27 @@
 //! ```
 //!
 //! A rule makes a filter for each combination of its subscribers, remotes and ports; the prefixes
-//! of one rule are merged before. The crate is pure: it reads no file and knows no clock.
+//! of one rule are merged before. Each family has filters of its own, of the rule's prefixes of
+//! that family: a rule without addresses has some in both. The crate is pure: it reads no file and
+//! knows no clock.
 
 #![forbid(unsafe_code)]
 
 mod compare;
 mod compile;
+mod corners;
 mod cover;
 mod error;
 mod expand;
+mod family;
 mod given;
 mod question;
 mod warning;
 
-pub use compare::{DecisionChange, PolicyComparison, PolicyDecision, QUESTIONS_MAX, compare};
+pub use compare::{
+    ComparedHomes, DecisionChange, PolicyComparison, PolicyDecision, QUESTIONS_MAX, compare,
+};
 pub use compile::{CompiledPolicy, RuleExplanation, compile};
 pub use error::PolicyError;
-pub use question::{FlowQuestion, RuleVerdict};
+pub use question::{FlowAddresses, FlowQuestion, RuleVerdict};
 pub use warning::{PolicySubject, PolicyWarning, warnings};

@@ -128,7 +128,7 @@ impl<A: IpAddress> Prefix<A> {
     }
 
     /// Returns the last address.
-    pub(crate) fn last(&self) -> A {
+    pub fn last(&self) -> A {
         self.address.last(self.len)
     }
 

@@ -119,6 +119,17 @@ fn scattered_prefixes_take_little_more_than_their_filters() {
     assert!(classifier.bytes() < 64 * filters.len(), "{}", classifier.bytes());
 }
 
+/// A filter of IPv6 has two prefixes of 16 bytes, and so twice the size.
+#[test]
+fn scattered_prefixes_of_ipv6_take_little_more_than_their_filters() {
+    let rng = &mut Rng::with_seed(1);
+    let rule =
+        |rule| RuleFilter { remote: Prefix::new(u128::remote(rng), 64), ..RuleFilter::all(rule) };
+    let filters: Vec<RuleFilter<u128>> = (0..10_000).map(rule).collect();
+    let classifier = Classifier::new(&filters).unwrap();
+    assert!(classifier.bytes() < 96 * filters.len(), "{}", classifier.bytes());
+}
+
 #[test]
 fn no_rules_decide_nothing_and_take_nearly_no_memory() {
     let classifier = Classifier::<u32>::new(&[]).unwrap();
@@ -127,18 +138,24 @@ fn no_rules_decide_nothing_and_take_nearly_no_memory() {
     assert!(classifier.bytes() < 1000, "{}", classifier.bytes());
 }
 
-/// Compares rules that know the groups of local addresses with the plain search.
 #[test]
 fn group_of_the_local_address_decides_as_that_of_the_question() {
+    check_groups::<u32>(&[0, 8, 16, 24, 28, 32]);
+    check_groups::<u128>(&[0, 29, 40, 48, 56, 64, 128]);
+}
+
+/// Compares rules that know the groups of local addresses with the plain search. `lengths` are
+/// those of the groups' prefixes.
+fn check_groups<A: ShapeAddress>(lengths: &[u8]) {
     for seed in 0..100 {
         let rng = &mut Rng::with_seed(seed);
         let count = rng.u32(0..200);
-        let mut filters = filters::<u32>(RuleShape::Provider, count, rng);
+        let mut filters = filters::<A>(RuleShape::Provider, count, rng);
         filters.iter_mut().for_each(|filter| filter.groups = rng.u16(..));
         let group = |rng: &mut Rng| {
-            (Prefix::new(u32::home(rng), rng.choice([0, 8, 16, 24, 28, 32]).unwrap()), rng.u8(..16))
+            (Prefix::new(A::home(rng), *rng.choice(lengths).unwrap()), rng.u8(..16))
         };
-        let mut groups: Vec<(Prefix<u32>, u8)> = (0..rng.u8(0..20)).map(|_| group(rng)).collect();
+        let mut groups: Vec<(Prefix<A>, u8)> = (0..rng.u8(0..20)).map(|_| group(rng)).collect();
         groups.sort();
         groups.dedup_by_key(|(prefix, _)| *prefix);
         let classifier = Classifier::with_groups(&filters, &groups).unwrap();

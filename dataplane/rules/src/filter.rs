@@ -25,7 +25,7 @@ impl PortRange {
 
 /// A flow that begins. `local` is its end at the home, `remote` its end in the internet; the group
 /// is the home's, below 16, or 0 where the rules know the groups of local addresses. A flow without
-/// ports, or whose ports are not known, has ports 0.
+/// ports, or whose ports are not known, has ports 0: so have ICMP and ICMPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<A> {
     pub kind: FlowKind,

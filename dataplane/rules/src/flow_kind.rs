@@ -1,4 +1,8 @@
 //! Where a flow comes from, and its protocol.
+//!
+//! Both families have the same kinds, so that one rule is about flows of both: the kind of ICMP is
+//! ICMP (protocol 1, RFC 792) in IPv4, and ICMPv6 (next header 58, RFC 4443) in IPv6. The other way
+//! round a packet has no kind: 58 in IPv4 and 1 in IPv6 are protocols that no rule is about.
 
 /// The side that begins a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,13 +26,26 @@ impl FlowKind {
     /// All kinds.
     pub(crate) const COUNT: u8 = 2 * Self::PROTOCOLS;
 
-    /// Returns the kind of a flow of this IP protocol; `None` if no rule can be about it.
+    /// Returns the kind of an IPv4 flow of this protocol; `None` if no rule can be about it.
     #[inline]
     pub const fn new(origin: FlowOrigin, protocol: u8) -> Option<Self> {
+        Self::of(origin, protocol, Self::ICMP)
+    }
+
+    /// Returns the kind of an IPv6 flow with this upper-layer protocol; `None` if no rule can be
+    /// about it.
+    #[inline]
+    pub const fn new6(origin: FlowOrigin, protocol: u8) -> Option<Self> {
+        Self::of(origin, protocol, Self::ICMP6)
+    }
+
+    /// `icmp`: the protocol number that has the kind of ICMP.
+    #[inline]
+    const fn of(origin: FlowOrigin, protocol: u8, icmp: u8) -> Option<Self> {
         let protocol = match protocol {
             Self::TCP => 0,
             Self::UDP => 1,
-            Self::ICMP | Self::ICMP6 => 2,
+            _ if protocol == icmp => 2,
             _ => return None,
         };
         let first = match origin {
@@ -83,6 +100,19 @@ impl FromIterator<FlowKind> for FlowKinds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn icmp_of_either_family_is_one_kind_and_that_of_the_other_family_none() {
+        for origin in [FlowOrigin::Home, FlowOrigin::Internet] {
+            let [icmp, other] = [1, 58].map(|protocol| FlowKind::new(origin, protocol));
+            let [other6, icmp6] = [1, 58].map(|protocol| FlowKind::new6(origin, protocol));
+            assert!(icmp.is_some() && icmp == icmp6);
+            assert_eq!((other, other6), (None, None));
+            for protocol in [6, 17, 47] {
+                assert_eq!(FlowKind::new(origin, protocol), FlowKind::new6(origin, protocol));
+            }
+        }
+    }
 
     #[test]
     fn each_origin_and_protocol_is_a_kind_of_its_own() {

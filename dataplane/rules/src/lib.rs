@@ -21,9 +21,9 @@
 //! The address walk is a poptrie (Asai, Ohara: "Poptrie", SIGCOMM 2015): the first bits, as many as
 //! the prefixes need, choose a root, then each node decides on six bits. A walk ends where a block
 //! has few filters: to compare these is less than to walk on, and most blocks of scattered prefixes
-//! need no node at all. [`Classifier::bound`] states how many filters are
-//! compared at most, whatever the packet. The crate is pure: it knows no file, no clock and no
-//! packet.
+//! need no node at all. [`Classifier::bound`] states how many filters are compared at most,
+//! whatever the packet. IPv4 and IPv6 have a classifier each, of one source text; a [`RuleSet`] has
+//! both, with one list of rules. The crate is pure: it knows no file, no clock and no packet.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,16 @@
-//! The operator's rules as the data path asks them: the classifier, what each rule does, and the
-//! groups of homes.
+//! The operator's rules as the data path asks them: a classifier for each family, what each rule
+//! does, and the groups of homes.
+//!
+//! ```text
+//!   question of IPv4 --> Classifier<u32>  --+
+//!                                           +--> rule number --> what the rule does
+//!   question of IPv6 --> Classifier<u128> --+
+//! ```
+//!
+//! Both families have one list of rules and one numbering. A rule may have filters of IPv4, of IPv6
+//! or of both, so a rule decides in each family among the rules that are about it.
 
-use crate::address::Prefix;
+use crate::address::{IpAddress, Prefix};
 use crate::classifier::{Bound, Classifier, NO_RULE, QuestionWalks, WorstPacket};
 use crate::doors::TooManyFilters;
 use crate::filter::{Question, RuleFilter};
@@ -94,11 +103,19 @@ impl RuleOutcomes {
     }
 }
 
-/// Rules about flows of IPv4, compiled. A flow's local address is that of its subscriber: the outer
-/// address of the home's tunnel, or the inside address where there is no tunnel.
+/// Rules about flows of IPv4 and of IPv6, compiled.
+///
+/// The local address of an IPv4 flow is that of its subscriber: the outer address of the home's
+/// tunnel, or the inside address where there is no tunnel. The local address of an IPv6 flow is the
+/// inside one. Its home's group is that of this address, or, in a tunnel, of the tunnel's outer
+/// address ([`group_of`](Self::group_of)), which the question has then
+/// ([`with_ipv6`](Self::with_ipv6)).
 #[derive(Clone, Debug)]
 pub struct RuleSet {
     classifier: Classifier<u32>,
+    classifier6: Classifier<u128>,
+    /// Whether a rule has a filter of IPv6.
+    has_ipv6: bool,
     outcomes: RuleOutcomes,
     /// Whether one of the rules has the action bypass.
     has_bypass: bool,
@@ -111,8 +128,10 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles rules. `actions` has one for each rule number, `groups` a group for each prefix of
-    /// subscribers; of prefixes that lie in each other the longest decides.
+    /// Compiles rules, with their filters of IPv4: no rule is about IPv6, unless
+    /// [`with_ipv6`](Self::with_ipv6) adds filters. `actions` has one for each rule number,
+    /// `groups` a group for each prefix of subscribers; of prefixes that lie in each other the
+    /// longest decides.
     ///
     /// # Errors
     /// [`TooManyFilters`], if too many filters have the same addresses and ports.
@@ -124,17 +143,37 @@ impl RuleSet {
         actions: Vec<RuleAction>,
         groups: Vec<(Prefix<u32>, u8)>,
     ) -> Result<Self, TooManyFilters> {
-        let has_action = |filter: &RuleFilter<u32>| (filter.rule as usize) < actions.len();
-        assert!(filters.iter().all(has_action), "each rule has an action");
-        assert!(groups.iter().all(|&(_, group)| group < GROUPS), "there are {GROUPS} groups");
         Ok(Self {
             has_bypass: actions.contains(&RuleAction::Bypass),
-            classifier: Classifier::with_groups(filters, &groups)?,
+            classifier: classifier(filters, actions.len(), &groups)?,
+            classifier6: Classifier::new(&[])?,
+            has_ipv6: false,
             outcomes: RuleOutcomes::new(&actions),
             rematch: Box::default(),
             log: Box::default(),
             source_pools: Box::default(),
         })
+    }
+
+    /// Returns the set with these filters of IPv6 in place of those that it has, and with a group
+    /// for each prefix of homes' IPv6 addresses; of prefixes that lie in each other the longest
+    /// decides.
+    ///
+    /// With groups, the group of a question's local address decides, and the question has group 0.
+    /// Without groups the question has the group of its home: so it is where homes have tunnels.
+    ///
+    /// # Errors
+    /// [`TooManyFilters`], if too many filters have the same addresses and ports.
+    ///
+    /// # Panics
+    /// If the set has no rule of a filter's number, or a group is not below [`GROUPS`].
+    pub fn with_ipv6(
+        self,
+        filters: &[RuleFilter<u128>],
+        groups: Vec<(Prefix<u128>, u8)>,
+    ) -> Result<Self, TooManyFilters> {
+        let classifier6 = classifier(filters, self.rules(), &groups)?;
+        Ok(Self { classifier6, has_ipv6: !filters.is_empty(), ..self })
     }
 
     /// Returns the set with what these rules give the flows that they accept.
@@ -234,13 +273,26 @@ impl RuleSet {
         self.outcomes.by_rule.len()
     }
 
-    /// Returns the group of a subscriber.
+    /// Whether a rule may fit flows of IPv6: else nothing needs to be asked about these.
+    #[inline(always)]
+    pub fn has_ipv6(&self) -> bool {
+        self.has_ipv6
+    }
+
+    /// Returns the group of a subscriber with an IPv4 address.
     #[inline(always)]
     pub fn group_of(&self, subscriber: u32) -> u8 {
         self.classifier.group_of(subscriber)
     }
 
-    /// Returns the first rule that fits the flow.
+    /// Returns the group of a home by one of its IPv6 addresses; 0 for each without groups of IPv6
+    /// prefixes.
+    #[inline(always)]
+    pub fn group_of6(&self, local: u128) -> u8 {
+        self.classifier6.group_of(local)
+    }
+
+    /// Returns the first rule that fits the flow of IPv4.
     pub fn find(&self, question: &Question<u32>) -> Option<DecidingRule> {
         self.deciding(self.classifier.find(question)?)
     }
@@ -256,6 +308,22 @@ impl RuleSet {
         found: &mut [u32],
     ) {
         self.classifier.find_all(questions, walks, found);
+    }
+
+    /// Returns the first rule that fits the flow of IPv6.
+    pub fn find6(&self, question: &Question<u128>) -> Option<DecidingRule> {
+        self.deciding(self.classifier6.find(question)?)
+    }
+
+    /// As [`find_all`](Self::find_all), for flows of IPv6.
+    #[inline(always)]
+    pub fn find_all6(
+        &self,
+        questions: impl Iterator<Item = Question<u128>>,
+        walks: &mut QuestionWalks<u128>,
+        found: &mut [u32],
+    ) {
+        self.classifier6.find_all(questions, walks, found);
     }
 
     /// Returns the rule of a number that [`find_all`](Self::find_all) has found.
@@ -274,90 +342,52 @@ impl RuleSet {
         rule == NO_RULE || self.outcomes.by_rule[rule as usize] == RuleOutcomes::ACCEPT
     }
 
-    /// Returns what a question costs at most.
+    /// Returns what a question about a flow of IPv4 costs at most.
     pub fn bound(&self) -> Bound {
         self.classifier.bound()
     }
 
-    /// Returns the packet that costs most, and the numbers of the rules that it is compared with.
+    /// Returns what a question about a flow of IPv6 costs at most.
+    pub fn bound6(&self) -> Bound {
+        self.classifier6.bound()
+    }
+
+    /// Returns the packet of IPv4 that costs most, and the numbers of the rules that it is compared
+    /// with.
     pub fn worst(&self) -> (WorstPacket<u32>, Vec<u32>) {
         self.classifier.worst()
     }
 
-    /// Returns the bytes of memory that the rules take.
+    /// Returns the packet of IPv6 that costs most, and the numbers of the rules that it is compared
+    /// with.
+    pub fn worst6(&self) -> (WorstPacket<u128>, Vec<u32>) {
+        self.classifier6.worst()
+    }
+
+    /// Returns the bytes of memory that the rules of both families take.
     pub fn bytes(&self) -> usize {
         let numbers = size_of_val(&*self.rematch) + size_of_val(&*self.log);
         let pools = size_of_val(&*self.source_pools);
-        self.classifier.bytes() + pools + self.outcomes.bytes() + numbers
+        let classifiers = self.classifier.bytes() + self.classifier6.bytes();
+        classifiers + pools + self.outcomes.bytes() + numbers
     }
+}
+
+/// Compiles the filters and groups of a family.
+///
+/// # Panics
+/// If a filter's rule is not below `rules`, or a group is not below [`GROUPS`].
+fn classifier<A: IpAddress>(
+    filters: &[RuleFilter<A>],
+    rules: usize,
+    groups: &[(Prefix<A>, u8)],
+) -> Result<Classifier<A>, TooManyFilters> {
+    let has_action = |filter: &RuleFilter<A>| (filter.rule as usize) < rules;
+    assert!(filters.iter().all(has_action), "each rule has an action");
+    assert!(groups.iter().all(|&(_, group)| group < GROUPS), "there are {GROUPS} groups");
+    Classifier::with_groups(filters, groups)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::flow_class::FlowClass;
-    use crate::flow_kind::{FlowKind, FlowOrigin};
-    use crate::flow_policy::Destination;
-
-    fn question(group: u8, remote: u32) -> Question<u32> {
-        let kind = FlowKind::new(FlowOrigin::Home, 17).unwrap();
-        Question { kind, group, local: 1, remote, local_port: 1000, remote_port: 53 }
-    }
-
-    #[test]
-    fn first_rule_that_fits_decides_with_its_action() {
-        let of_group = RuleFilter { groups: 1 << 3, ..RuleFilter::all(0) };
-        let to_net = RuleFilter { remote: Prefix::new(0x0a00_0000, 8), ..RuleFilter::all(1) };
-        let actions = vec![RuleAction::Accept, RuleAction::Reject, RuleAction::Drop];
-        let groups = vec![(Prefix::new(0x0a64_0000, 16), 3), (Prefix::new(0x0a64_0100, 24), 2)];
-        let set = RuleSet::new(&[of_group, to_net, RuleFilter::all(2)], actions, groups).unwrap();
-        let decides = |question| set.find(&question).map(|it| (it.rule, it.action));
-        assert_eq!(decides(question(3, 0x0a00_0001)), Some((0, RuleAction::Accept)));
-        assert_eq!(decides(question(0, 0x0a00_0001)), Some((1, RuleAction::Reject)));
-        assert_eq!(decides(question(0, 0x0b00_0001)), Some((2, RuleAction::Drop)));
-        let groups = [0x0a64_0001, 0x0a64_0101, 0x0a65_0001].map(|it| set.group_of(it));
-        assert_eq!(groups, [3, 2, 0]);
-        assert_eq!((set.rules(), set.is_empty(), set.has_rematch()), (3, false, false));
-        assert!(!set.has_bypass());
-        let set = set.with_rematch(vec![1]).with_log(vec![0, 2]);
-        assert_eq!([0, 1, 2].map(|rule| set.is_rematch(rule)), [false, true, false]);
-        assert_eq!([0, 1, 2].map(|rule| set.is_logged(rule)), [true, false, true]);
-    }
-
-    #[test]
-    fn rules_give_their_flows_what_they_say() {
-        let rules = [0, 1, 2].map(|rule| RuleFilter { groups: 1 << rule, ..RuleFilter::all(rule) });
-        let actions = vec![RuleAction::Accept; 3];
-        let mail = SourcePool::new(2).unwrap();
-        let class = FlowClass::new(2).unwrap();
-        let given = FlowPolicy {
-            class,
-            source: mail,
-            destination: Some(Destination { address: 7, port: None }),
-        };
-        let pools = vec![(Prefix::new(0xcb00_7108, 30), mail)];
-        let set = RuleSet::new(&rules, actions, Vec::new()).unwrap();
-        assert!(!set.has_destinations() && !set.has_source_pools());
-        let set = set.with_policies(&[(0, given), (1, FlowPolicy::of_class(class))]);
-        let set = set.with_source_pools(pools);
-        let policy = |group| set.find(&question(group, 1)).map(|it| it.policy);
-        let expected = [given, FlowPolicy::of_class(class), FlowPolicy::NONE].map(Some);
-        assert_eq!([0, 1, 2].map(policy), expected);
-        assert_eq!(
-            [0, 1, 2, NO_RULE].map(|it| set.accepts_plainly(it)),
-            [false, false, true, true]
-        );
-        assert!(set.has_destinations() && set.has_source_pools());
-        let of =
-            [0xcb00_7107, 0xcb00_7108, 0xcb00_710b, 0xcb00_710c].map(|it| set.source_pool_of(it));
-        assert_eq!(of, [SourcePool::COMMON, mail, mail, SourcePool::COMMON]);
-        assert_eq!((FlowClass::new(4), SourcePool::new(8)), (None, None));
-    }
-
-    #[test]
-    fn set_without_rules_decides_on_nothing() {
-        let set = RuleSet::empty();
-        assert!(set.is_empty() && set.find(&question(0, 1)).is_none());
-        assert_eq!((set.rules(), set.group_of(7), set.deciding(NO_RULE)), (0, 0, None));
-    }
-}
+#[path = "rule_set_tests.rs"]
+mod tests;

@@ -15,9 +15,14 @@ use crate::ethernet::{
     self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN, Ethernet, Vlan,
 };
 use crate::ipv4::{Ipv4, PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP};
-use crate::{Malformed, arp, gre, icmp, ipv4, ports, tcp, udp};
-use core::fmt::{self, Write};
-use core::net::Ipv4Addr;
+use crate::ipv6::PROTOCOL_IPV6;
+use crate::ports::TransportPorts;
+use crate::{arp, gre, icmp, ipv4, ports, tcp, udp};
+use core::fmt::{self, Display, Write};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use ipv6::write_ipv6_packet;
+
+mod ipv6;
 
 /// Describes an Ethernet frame, through tags, tunnels and quotes; bytes that cannot be parsed are
 /// reported in the text, never by a panic.
@@ -25,9 +30,12 @@ pub fn describe(frame: &[u8]) -> String {
     into_line(|line| write_frame(line, frame))
 }
 
-/// Describes an IPv4 packet in the same way.
+/// Describes an IPv6 packet, or an IPv4 packet if the version is not 6, in the same way.
 pub fn describe_packet(packet: &[u8]) -> String {
-    into_line(|line| write_packet(line, packet))
+    into_line(|line| match packet.first() {
+        Some(first) if first >> 4 == 6 => write_ipv6_packet(line, packet),
+        _ => write_packet(line, packet),
+    })
 }
 
 /// Largest number of nested packets that are described; deeper ones are only mentioned. Bounds the
@@ -54,7 +62,7 @@ fn into_line(write: impl FnOnce(&mut DescriptionLine) -> fmt::Result) -> String 
 fn write_malformed(
     line: &mut DescriptionLine,
     layer: &str,
-    why: Malformed,
+    why: impl Display,
     bytes: &[u8],
 ) -> fmt::Result {
     write!(line, "[{layer} {why}, {} bytes]", bytes.len())
@@ -79,7 +87,7 @@ fn write_frame(line: &mut DescriptionLine, frame: &[u8]) -> fmt::Result {
     match ethertype {
         ETHERTYPE_IPV4 => write_packet(line, payload),
         ETHERTYPE_ARP => write_arp(line, payload),
-        ETHERTYPE_IPV6 => write!(line, "ipv6, {} bytes", payload.len()),
+        ETHERTYPE_IPV6 => write_ipv6_packet(line, payload),
         other => write!(line, "ethertype {other:#06x}, {} bytes", payload.len()),
     }
 }
@@ -128,21 +136,15 @@ fn write_ipv4(
     payload: &[u8],
     whole_len: usize,
 ) -> fmt::Result {
-    line.depth += 1;
-    if line.depth > DEPTH_MAX {
-        return line.write_str("...");
+    if !enter(line)? {
+        return Ok(());
     }
     let has_ports =
         matches!(header.protocol, PROTOCOL_TCP | PROTOCOL_UDP) && header.fragment_offset() == 0;
     let ports = ports::parse(payload).ok().filter(|_| has_ports);
-    write!(line, "{}", Ipv4Addr::from(header.source.get()))?;
-    if let Some(ports) = ports {
-        write!(line, ":{}", ports.source)?;
-    }
-    write!(line, " > {}", Ipv4Addr::from(header.destination.get()))?;
-    if let Some(ports) = ports {
-        write!(line, ":{}", ports.destination)?;
-    }
+    let [source, destination] =
+        [header.source, header.destination].map(|address| Ipv4Addr::from(address.get()).into());
+    write_endpoints(line, source, destination, ports)?;
     write!(line, " ttl {} ", header.ttl)?;
     if header.dont_fragment() {
         line.write_str("df ")?;
@@ -155,13 +157,55 @@ fn write_ipv4(
         return write!(line, "protocol {}, {whole_len} bytes", header.protocol);
     }
     match header.protocol {
+        PROTOCOL_ICMP => write_icmp(line, payload),
+        protocol => write_transport(line, protocol, payload, whole_len),
+    }
+}
+
+/// Counts a nested packet; `false` and only a mention if it is too deep.
+fn enter(line: &mut DescriptionLine) -> Result<bool, fmt::Error> {
+    line.depth += 1;
+    if line.depth > DEPTH_MAX {
+        line.write_str("...")?;
+    }
+    Ok(line.depth <= DEPTH_MAX)
+}
+
+/// Writes addresses, with ports if there are any.
+fn write_endpoints(
+    line: &mut DescriptionLine,
+    source: IpAddr,
+    destination: IpAddr,
+    ports: Option<&TransportPorts>,
+) -> fmt::Result {
+    match ports {
+        Some(ports) => {
+            let source = SocketAddr::new(source, ports.source.get());
+            let destination = SocketAddr::new(destination, ports.destination.get());
+            write!(line, "{source} > {destination}")
+        }
+        None => write!(line, "{source} > {destination}"),
+    }
+}
+
+/// Describes what both families of IP can have as their payload.
+fn write_transport(
+    line: &mut DescriptionLine,
+    protocol: u8,
+    payload: &[u8],
+    whole_len: usize,
+) -> fmt::Result {
+    match protocol {
         PROTOCOL_UDP => write_udp(line, payload),
         PROTOCOL_TCP => write_tcp(line, payload, whole_len),
-        PROTOCOL_ICMP => write_icmp(line, payload),
         PROTOCOL_GRE => write_gre(line, payload),
         PROTOCOL_IPIP => {
             line.write_str("ipip | ")?;
             write_packet(line, payload)
+        }
+        PROTOCOL_IPV6 => {
+            line.write_str("ipv6 | ")?;
+            write_ipv6_packet(line, payload)
         }
         other => write!(line, "protocol {other}, {whole_len} bytes"),
     }
@@ -244,6 +288,10 @@ fn write_gre(line: &mut DescriptionLine, payload: &[u8]) -> fmt::Result {
         gre::PROTOCOL_IPV4 => {
             line.write_str(" | ")?;
             write_packet(line, inner)
+        }
+        gre::PROTOCOL_IPV6 => {
+            line.write_str(" | ")?;
+            write_ipv6_packet(line, inner)
         }
         other => write!(line, " protocol {other:#06x}, {} bytes", inner.len()),
     }

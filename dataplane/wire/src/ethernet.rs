@@ -34,6 +34,14 @@ impl Mac {
     pub const BROADCAST: Mac = Mac([0xff; 6]);
     pub const ZERO: Mac = Mac([0; 6]);
 
+    /// Returns the address of the group that listens to an IPv6 multicast address: 33:33 and its
+    /// last four bytes (RFC 2464 section 7).
+    #[inline]
+    pub const fn of_multicast6(address: u128) -> Mac {
+        let [a, b, c, d] = (address as u32).to_be_bytes();
+        Mac([0x33, 0x33, a, b, c, d])
+    }
+
     /// True for multicast and broadcast: the group bit is set (IEEE 802 section 8.2).
     #[inline]
     pub const fn is_multicast(self) -> bool {
@@ -239,6 +247,13 @@ mod tests {
         assert!(build::mac(1).is_unicast());
         assert!(!Mac::BROADCAST.is_unicast() && Mac::BROADCAST.is_multicast());
         assert!(!Mac::ZERO.is_unicast() && !Mac::ZERO.is_multicast());
+    }
+
+    #[test]
+    fn mac_of_an_ipv6_group_ends_with_the_last_four_bytes_of_its_address() {
+        let group = 0xff02_0000_0000_0000_0000_0001_ff0e_8c6c;
+        assert_eq!(Mac::of_multicast6(group).to_string(), "33:33:ff:0e:8c:6c");
+        assert!(Mac::of_multicast6(group).is_multicast());
     }
 
     #[test]

@@ -12,6 +12,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Protocol of an IPv4 payload.
 pub const PROTOCOL_IPV4: u16 = 0x0800;
+/// Protocol of an IPv6 payload (RFC 7676).
+pub const PROTOCOL_IPV6: u16 = 0x86dd;
 /// Protocol 0: a keepalive, whose payload is the packet to send back.
 pub const PROTOCOL_KEEPALIVE: u16 = 0;
 

@@ -80,18 +80,35 @@ pub fn parse_mut(bytes: &mut [u8]) -> Result<&mut Tcp, Malformed> {
 /// Returns the value for the checksum field of `segment` (header and payload, its own checksum
 /// field taken as 0).
 pub fn checksum(source: u32, destination: u32, segment: &[u8]) -> u16 {
-    let present = segment.get(16..18).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
-    checksum::finish(sum(source, destination, segment) + u32::from(!present))
+    computed(pseudo(source, destination, segment), segment)
+}
+
+/// Like [`checksum()`], over IPv6 (RFC 8200 section 8.1): addresses in host order.
+pub fn checksum6(source: u128, destination: u128, segment: &[u8]) -> u16 {
+    computed(pseudo6(source, destination, segment), segment)
 }
 
 /// Whether the checksum of `segment` (exactly its bytes) is right.
 pub fn checksum_ok(source: u32, destination: u32, segment: &[u8]) -> bool {
-    checksum::finish(sum(source, destination, segment)) == 0
+    checksum::finish(pseudo(source, destination, segment) + checksum::partial(segment)) == 0
 }
 
-fn sum(source: u32, destination: u32, segment: &[u8]) -> u32 {
+/// Like [`checksum_ok`], over IPv6: addresses in host order.
+pub fn checksum6_ok(source: u128, destination: u128, segment: &[u8]) -> bool {
+    checksum::finish(pseudo6(source, destination, segment) + checksum::partial(segment)) == 0
+}
+
+fn pseudo(source: u32, destination: u32, segment: &[u8]) -> u32 {
     checksum::pseudo_header(source, destination, PROTOCOL_TCP, segment.len() as u16)
-        + checksum::partial(segment)
+}
+
+fn pseudo6(source: u128, destination: u128, segment: &[u8]) -> u32 {
+    checksum::pseudo_header6(source, destination, PROTOCOL_TCP, segment.len() as u32)
+}
+
+fn computed(pseudo: u32, segment: &[u8]) -> u16 {
+    let present = segment.get(16..18).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
+    checksum::finish(pseudo + checksum::partial(segment) + u32::from(!present))
 }
 
 #[cfg(test)]
@@ -117,6 +134,15 @@ mod tests {
         assert!(header.has(SYN | ACK) && !header.has(SYN | RST));
         assert_eq!(segment.len(), 26);
         assert!(checksum_ok(1, 2, &segment) && !checksum_ok(1, 3, &segment));
+    }
+
+    #[test]
+    fn checksum_over_ipv6_covers_both_addresses() {
+        let segment = build::tcp(40_000, 80).syn().payload(b"odd").build6(1 << 100, 2);
+        assert!(checksum6_ok(1 << 100, 2, &segment) && checksum6_ok(2, 1 << 100, &segment));
+        assert!(!checksum6_ok(1 << 101, 2, &segment) && !checksum6_ok(1 << 100, 3, &segment));
+        let field = u16::from_be_bytes([segment[16], segment[17]]);
+        assert_eq!(checksum6(1 << 100, 2, &segment), field, "the present one does not count");
     }
 
     #[test]

@@ -32,6 +32,13 @@ impl Udp {
         }
     }
 
+    /// True if the sender computed a checksum. Over IPv6 it has to (RFC 8200 section 8.1), except
+    /// in a tunnel that is configured for it (RFC 6935).
+    #[inline]
+    pub fn has_checksum(&self) -> bool {
+        self.checksum != U16::ZERO
+    }
+
     /// Writes the 8 bytes of the header to the front of `buffer`.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) {
@@ -85,17 +92,45 @@ pub fn apply_delta(checksum: u16, delta: Delta) -> u16 {
 /// Returns the value for the checksum field of `datagram` (header and payload, its own checksum
 /// field taken as 0), never 0.
 pub fn checksum(source: u32, destination: u32, datagram: &[u8]) -> u16 {
-    let pseudo = checksum::pseudo_header(source, destination, PROTOCOL_UDP, datagram.len() as u16);
-    let present = datagram.get(6..8).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
-    never_zero(checksum::finish(pseudo + checksum::partial(datagram) + u32::from(!present)))
+    computed(pseudo(source, destination, datagram), datagram)
+}
+
+/// Like [`checksum()`], over IPv6 (RFC 8200 section 8.1): addresses in host order.
+pub fn checksum6(source: u128, destination: u128, datagram: &[u8]) -> u16 {
+    computed(pseudo6(source, destination, datagram), datagram)
 }
 
 /// Whether the checksum of `datagram` (exactly its bytes) is right or absent.
 pub fn checksum_ok(source: u32, destination: u32, datagram: &[u8]) -> bool {
-    let pseudo = checksum::pseudo_header(source, destination, PROTOCOL_UDP, datagram.len() as u16);
     parse_header(datagram).is_ok_and(|header| {
-        header.checksum == U16::ZERO || checksum::finish(pseudo + checksum::partial(datagram)) == 0
+        !header.has_checksum() || is_right(pseudo(source, destination, datagram), datagram)
     })
+}
+
+/// Whether the checksum of `datagram` (exactly its bytes) over IPv6 is right. An absent one is
+/// wrong: RFC 8200 section 8.1 obliges the receiver to discard it, except at the end of a tunnel
+/// that is configured for it (RFC 6935, RFC 6936), where a caller asks [`Udp::has_checksum`] first.
+pub fn checksum6_ok(source: u128, destination: u128, datagram: &[u8]) -> bool {
+    parse_header(datagram).is_ok_and(|header| {
+        header.has_checksum() && is_right(pseudo6(source, destination, datagram), datagram)
+    })
+}
+
+fn pseudo(source: u32, destination: u32, datagram: &[u8]) -> u32 {
+    checksum::pseudo_header(source, destination, PROTOCOL_UDP, datagram.len() as u16)
+}
+
+fn pseudo6(source: u128, destination: u128, datagram: &[u8]) -> u32 {
+    checksum::pseudo_header6(source, destination, PROTOCOL_UDP, datagram.len() as u32)
+}
+
+fn computed(pseudo: u32, datagram: &[u8]) -> u16 {
+    let present = datagram.get(6..8).map_or(0, |field| u16::from_be_bytes([field[0], field[1]]));
+    never_zero(checksum::finish(pseudo + checksum::partial(datagram) + u32::from(!present)))
+}
+
+fn is_right(pseudo: u32, datagram: &[u8]) -> bool {
+    checksum::finish(pseudo + checksum::partial(datagram)) == 0
 }
 
 #[inline]
@@ -130,6 +165,30 @@ mod tests {
     fn no_checksum_stays_none() {
         assert_eq!(apply_delta(0, Delta::new().replace16(1, 2)), 0);
         assert!(checksum_ok(1, 2, &HEADER));
+    }
+
+    #[test]
+    fn absent_checksum_is_wrong_over_ipv6() {
+        assert!(!parse(&HEADER).unwrap().has_checksum());
+        assert!(!checksum6_ok(1, 2, &HEADER));
+        let mut datagram = HEADER;
+        let checksum = checksum6(1, 2, &datagram);
+        datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
+        assert!(parse(&datagram).unwrap().has_checksum());
+        assert!(checksum6_ok(1, 2, &datagram) && !checksum6_ok(1, 3, &datagram));
+        assert_eq!(checksum6(1, 2, &datagram), checksum, "the present one does not count");
+        assert!(!checksum6_ok(1, 2, &datagram[..7]));
+        // The ports chosen so that all words add up to 0xffff: sent as 0xffff, never as 0.
+        datagram[0..2].copy_from_slice(&{
+            let port = u32::from(u16::from_be_bytes([HEADER[0], HEADER[1]]));
+            let sum = port + u32::from(checksum);
+            ((sum & 0xffff) as u16 + (sum >> 16) as u16).to_be_bytes()
+        });
+        assert_eq!(checksum6(1, 2, &datagram), 0xffff);
+        datagram[6..8].copy_from_slice(&[0xff; 2]);
+        assert!(checksum6_ok(1, 2, &datagram));
+        datagram[6..8].copy_from_slice(&[0; 2]);
+        assert!(!checksum6_ok(1, 2, &datagram), "0 is absent, although the sum is right");
     }
 
     #[test]

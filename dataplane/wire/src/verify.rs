@@ -1,90 +1,142 @@
 //! Verifies a whole packet down to the innermost layer, as strictly as a receiver: for tests and
 //! tools.
 
-use crate::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4};
-use crate::ipv4::{PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP};
+use crate::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use crate::ipv4::{Ipv4, PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP};
+use crate::ipv6::{ExtensionFault, PROTOCOL_IPV6};
+use crate::ndp::NdpFault;
 use crate::{Malformed, arp, gre, icmp, ipv4, tcp, udp};
 use core::fmt;
+use ipv6::ipv6_packet;
+
+mod ipv6;
 
 /// A fault and its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub layer: &'static str,
-    pub why: Malformed,
+    pub why: WrongCause,
+}
+
+/// The fault of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongCause {
+    Header(Malformed),
+    Extension(ExtensionFault),
+    Ndp(NdpFault),
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.layer, self.why)
+        write!(f, "{}: ", self.layer)?;
+        match self.why {
+            WrongCause::Header(why) => fmt::Display::fmt(&why, f),
+            WrongCause::Extension(why) => fmt::Display::fmt(&why, f),
+            WrongCause::Ndp(why) => fmt::Display::fmt(&why, f),
+        }
     }
 }
 
 impl core::error::Error for Wrong {}
 
 fn in_layer(layer: &'static str) -> impl FnOnce(Malformed) -> Wrong {
-    move |why| Wrong { layer, why }
+    move |why| Wrong { layer, why: WrongCause::Header(why) }
 }
 
 fn require(ok: bool, layer: &'static str) -> Result<(), Wrong> {
-    if ok { Ok(()) } else { Err(Wrong { layer, why: Malformed::Checksum }) }
+    if ok { Ok(()) } else { Err(in_layer(layer)(Malformed::Checksum)) }
 }
 
-/// Checks an Ethernet frame with at most one tag: every length and every checksum, through GRE and
-/// IPIP. Unknown ethertypes and protocols pass.
+/// Checks an Ethernet frame with at most one tag: every length and every checksum, through GRE,
+/// and IPv4 or IPv6 in IP. Unknown ethertypes and protocols pass.
 pub fn frame(bytes: &[u8]) -> Result<(), Wrong> {
     let link = ethernet::parse_link(bytes).map_err(in_layer("ethernet"))?;
     let payload = &bytes[link.len..];
     match link.ethertype {
-        ETHERTYPE_IPV4 => packet(payload),
+        ETHERTYPE_IPV4 => nested(Unchecked::Ipv4(payload)),
+        ETHERTYPE_IPV6 => nested(Unchecked::Ipv6(payload)),
         ETHERTYPE_ARP => arp::parse(payload).map(|_| ()).map_err(in_layer("arp")),
         _ => Ok(()),
     }
 }
 
-/// Checks an IPv4 packet in the same way. A fragment has only its IP header checked.
+/// Checks an IPv6 packet, or an IPv4 packet if the version is not 6, in the same way. A fragment
+/// has only its IP header checked.
 pub fn packet(bytes: &[u8]) -> Result<(), Wrong> {
-    let mut rest = bytes;
-    // Each round removes at least 20 bytes, so nested tunnels end.
-    loop {
-        let (header, header_len, total_length) = ipv4::parse(rest).map_err(in_layer("ipv4"))?;
-        require(ipv4::header_checksum_ok(rest), "ipv4")?;
-        if header.is_fragment() {
-            return Ok(());
-        }
-        let (source, destination) = (header.source.get(), header.destination.get());
-        let payload = &rest[header_len..total_length];
-        rest = match header.protocol {
-            PROTOCOL_IPIP => payload,
-            PROTOCOL_GRE => {
-                let tunnel = gre::parse(payload).map_err(in_layer("gre"))?;
-                if tunnel.protocol != gre::PROTOCOL_IPV4 {
-                    return Ok(());
-                }
-                &payload[tunnel.len..]
-            }
-            protocol => return transport(protocol, source, destination, payload),
-        };
+    match bytes.first() {
+        Some(first) if first >> 4 == 6 => nested(Unchecked::Ipv6(bytes)),
+        _ => nested(Unchecked::Ipv4(bytes)),
     }
 }
 
-fn transport(protocol: u8, source: u32, destination: u32, payload: &[u8]) -> Result<(), Wrong> {
+/// What is left to check behind a header.
+enum Unchecked<'a> {
+    Ipv4(&'a [u8]),
+    Ipv6(&'a [u8]),
+    Nothing,
+}
+
+fn nested(mut rest: Unchecked<'_>) -> Result<(), Wrong> {
+    // Each round removes at least 20 bytes, so nested tunnels end.
+    loop {
+        rest = match rest {
+            Unchecked::Ipv4(bytes) => ipv4_packet(bytes)?,
+            Unchecked::Ipv6(bytes) => ipv6_packet(bytes)?,
+            Unchecked::Nothing => return Ok(()),
+        }
+    }
+}
+
+fn ipv4_packet(bytes: &[u8]) -> Result<Unchecked<'_>, Wrong> {
+    let (header, header_len, total_length) = ipv4::parse(bytes).map_err(in_layer("ipv4"))?;
+    require(ipv4::header_checksum_ok(bytes), "ipv4")?;
+    if header.is_fragment() {
+        return Ok(Unchecked::Nothing);
+    }
+    let payload = &bytes[header_len..total_length];
+    match header.protocol {
+        PROTOCOL_ICMP => icmp(payload).map(|()| Unchecked::Nothing),
+        protocol => transport(protocol, ChecksumAddresses::of(header), payload),
+    }
+}
+
+fn transport(
+    protocol: u8,
+    addresses: ChecksumAddresses,
+    payload: &[u8],
+) -> Result<Unchecked<'_>, Wrong> {
     match protocol {
+        PROTOCOL_IPIP => return Ok(Unchecked::Ipv4(payload)),
+        PROTOCOL_IPV6 => return Ok(Unchecked::Ipv6(payload)),
+        PROTOCOL_GRE => return gre(payload),
         PROTOCOL_UDP => {
             let header = udp::parse(payload).map_err(in_layer("udp"))?;
             let datagram = &payload[..usize::from(header.length.get())];
-            require(udp::checksum_ok(source, destination, datagram), "udp")
+            require(addresses.udp_ok(datagram), "udp")?;
         }
         PROTOCOL_TCP => {
             tcp::parse(payload).map_err(in_layer("tcp"))?;
-            require(tcp::checksum_ok(source, destination, payload), "tcp")
+            require(addresses.tcp_ok(payload), "tcp")?;
         }
-        PROTOCOL_ICMP => {
-            let header = icmp::parse(payload).map_err(in_layer("icmp"))?;
-            require(icmp::checksum_ok(payload), "icmp")?;
-            if icmp::is_error(header.kind) { quoted(&payload[icmp::Icmp::LEN..]) } else { Ok(()) }
-        }
-        _ => Ok(()),
+        _ => {}
     }
+    Ok(Unchecked::Nothing)
+}
+
+fn gre(payload: &[u8]) -> Result<Unchecked<'_>, Wrong> {
+    let tunnel = gre::parse(payload).map_err(in_layer("gre"))?;
+    let inner = &payload[tunnel.len..];
+    Ok(match tunnel.protocol {
+        gre::PROTOCOL_IPV4 => Unchecked::Ipv4(inner),
+        gre::PROTOCOL_IPV6 => Unchecked::Ipv6(inner),
+        _ => Unchecked::Nothing,
+    })
+}
+
+fn icmp(payload: &[u8]) -> Result<(), Wrong> {
+    let header = icmp::parse(payload).map_err(in_layer("icmp"))?;
+    require(icmp::checksum_ok(payload), "icmp")?;
+    if icmp::is_error(header.kind) { quoted(&payload[icmp::Icmp::LEN..]) } else { Ok(()) }
 }
 
 /// Checks a quoted packet: its header must be whole with a right checksum; the payload is checked
@@ -94,15 +146,50 @@ fn quoted(bytes: &[u8]) -> Result<(), Wrong> {
     let (header, header_len, total_length) =
         ipv4::parse_quoted(bytes).map_err(in_layer("quoted ipv4"))?;
     require(ipv4::header_checksum_ok(bytes), "quoted ipv4")?;
-    let (source, destination) = (header.source.get(), header.destination.get());
+    let addresses = ChecksumAddresses::of(header);
     match bytes.get(header_len..total_length) {
         Some(payload) if !header.is_fragment() => match header.protocol {
-            PROTOCOL_UDP => require(udp::checksum_ok(source, destination, payload), "quoted udp"),
-            PROTOCOL_TCP => require(tcp::checksum_ok(source, destination, payload), "quoted tcp"),
+            PROTOCOL_UDP => require(addresses.udp_ok(payload), "quoted udp"),
+            PROTOCOL_TCP => require(addresses.tcp_ok(payload), "quoted tcp"),
             PROTOCOL_ICMP => require(icmp::checksum_ok(payload), "quoted icmp"),
             _ => Ok(()),
         },
         _ => Ok(()),
+    }
+}
+
+/// Source and destination, host order, as the checksums of TCP and UDP cover them.
+#[derive(Clone, Copy)]
+enum ChecksumAddresses {
+    V4(u32, u32),
+    V6(u128, u128),
+}
+
+impl ChecksumAddresses {
+    fn of(header: &Ipv4) -> ChecksumAddresses {
+        ChecksumAddresses::V4(header.source.get(), header.destination.get())
+    }
+
+    fn udp_ok(self, datagram: &[u8]) -> bool {
+        match self {
+            ChecksumAddresses::V4(source, destination) => {
+                udp::checksum_ok(source, destination, datagram)
+            }
+            ChecksumAddresses::V6(source, destination) => {
+                udp::checksum6_ok(source, destination, datagram)
+            }
+        }
+    }
+
+    fn tcp_ok(self, segment: &[u8]) -> bool {
+        match self {
+            ChecksumAddresses::V4(source, destination) => {
+                tcp::checksum_ok(source, destination, segment)
+            }
+            ChecksumAddresses::V6(source, destination) => {
+                tcp::checksum6_ok(source, destination, segment)
+            }
+        }
     }
 }
 
@@ -116,7 +203,7 @@ mod tests {
     }
 
     fn wrong(layer: &'static str) -> Result<(), Wrong> {
-        Err(Wrong { layer, why: Malformed::Checksum })
+        Err(in_layer(layer)(Malformed::Checksum))
     }
 
     #[test]

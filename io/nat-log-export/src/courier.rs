@@ -59,6 +59,8 @@ pub(crate) struct CourierConfig {
     pub(crate) name: String,
     pub(crate) target: CollectorAddress,
     pub(crate) encoder: Encoder,
+    /// Whether the collector gets events of IPv6 prefixes.
+    pub(crate) has_prefixes: bool,
     pub(crate) spool: Option<Spool>,
     pub(crate) inlets: Vec<EventInlet>,
     pub(crate) resend: Duration,

@@ -79,9 +79,16 @@ impl Collector {
         let name = options.name.clone();
         let failed = |source| ExportError::Spool { name: name.clone(), source };
         let spool = options.spool.as_ref().map(Spool::open).transpose().map_err(failed)?;
-        let (resend, flush) = (options.resend, options.flush);
-        let orders =
-            CourierConfig { name: name.clone(), target, encoder, spool, inlets, resend, flush };
+        let orders = CourierConfig {
+            name: name.clone(),
+            target,
+            encoder,
+            has_prefixes: options.has_prefixes,
+            spool,
+            inlets,
+            resend: options.resend,
+            flush: options.flush,
+        };
         let shared = Arc::new(CourierShared::default());
         let courier = Courier::new(orders, Arc::clone(&shared));
         let thread = std::thread::Builder::new()

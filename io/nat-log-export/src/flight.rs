@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use crate::nat_event::NatEvent;
 use crate::spool::SpoolPosition;
 
-/// Largest number of records held: 28 MB.
+/// Largest number of records held: 30 MB.
 pub(crate) const HELD_MAX: usize = 1 << 18;
 
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct HeldEvent {
     pub(crate) position: Option<SpoolPosition>,
     /// Position in the bytes of the connection at which its message ends, once it was sent.
     end: u64,
+    /// Number of events behind it in the spool that the collector does not get.
+    passed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +46,16 @@ impl Flight {
     }
 
     pub(crate) fn push(&mut self, event: NatEvent, position: Option<SpoolPosition>) {
-        self.held.push_back(HeldEvent { event, position, end: 0 });
+        self.held.push_back(HeldEvent { event, position, end: 0, passed: 0 });
+    }
+
+    /// Passes over an event of the spool that the collector does not get: it is confirmed with the
+    /// event before it. False if no event is held, so that it is confirmed at once.
+    pub(crate) fn pass(&mut self, position: SpoolPosition) -> bool {
+        let Some(last) = self.held.back_mut() else { return false };
+        last.position = Some(position);
+        last.passed += 1;
+        true
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -78,7 +89,7 @@ impl Flight {
             let Some(held) = self.held.pop_front() else { break };
             self.sent -= 1;
             self.sent_before = self.sent_before.saturating_sub(1);
-            count += 1;
+            count += 1 + held.passed;
             position = held.position.or(position);
         }
         (count, position)

@@ -14,7 +14,7 @@ mod template;
 
 use crate::encoder::ExportTime;
 use crate::nat_event::NatEvent;
-use template::{FIRST_ID, TEMPLATES, Template};
+use template::{FIRST_ID, TEMPLATES, Template, templates};
 
 const VERSION: u16 = 10;
 const HEADER_BYTES: usize = 16;
@@ -33,6 +33,9 @@ pub struct IpfixOptions {
     /// Private enterprise number under which lane, epoch, index, GRE key and the time since which a
     /// block is held are sent; `None`: they are left out.
     pub enterprise: Option<u32>,
+    /// Whether events of IPv6 prefixes are sent, and their templates. If not, none may be passed to
+    /// the encoder.
+    pub has_prefixes: bool,
     /// Largest message, bytes: over UDP the MTU without the IP and UDP headers.
     pub message_bytes_max: usize,
     /// Repetition of templates; `None`: once in a session, as over TCP.
@@ -52,6 +55,7 @@ pub struct IpfixEncoder {
     options: IpfixOptions,
     /// Length of a record in bytes, by template.
     record_bytes: [usize; TEMPLATES.len()],
+    templates: &'static [Template],
     domains: Vec<Domain>,
 }
 
@@ -78,7 +82,8 @@ impl IpfixEncoder {
         for (bytes, template) in record_bytes.iter_mut().zip(&TEMPLATES) {
             *bytes = template.record_bytes(options.enterprise.is_some());
         }
-        Self { options, record_bytes, domains: Vec::new() }
+        let templates = templates(options.has_prefixes);
+        Self { options, record_bytes, templates, domains: Vec::new() }
     }
 
     /// Begins a transport session, in which templates are unknown and nothing has been counted.
@@ -100,7 +105,7 @@ impl IpfixEncoder {
         let domain = &mut self.domains[index];
         let repeat = self.options.templates_repeat;
         if repeat.is_some_and(|repeat| domain.is_repeat_due(repeat, now)) {
-            domain.renew_templates(now);
+            domain.renew_templates(self.templates, now);
         }
         let begin = out.len();
         put_header(domain, now, out);
@@ -126,7 +131,7 @@ impl IpfixEncoder {
         }
         let mut domain =
             Domain { id, sequence: 0, templates_left: &[], templates_at_ms: 0, messages: 0 };
-        domain.renew_templates(now);
+        domain.renew_templates(self.templates, now);
         self.domains.push(domain);
         self.domains.len() - 1
     }
@@ -170,8 +175,8 @@ impl Domain {
                 || now.steady_ms.saturating_sub(self.templates_at_ms) >= repeat.ms)
     }
 
-    fn renew_templates(&mut self, now: ExportTime) {
-        self.templates_left = &TEMPLATES;
+    fn renew_templates(&mut self, templates: &'static [Template], now: ExportTime) {
+        self.templates_left = templates;
         self.templates_at_ms = now.steady_ms;
         self.messages = 0;
     }

@@ -2,7 +2,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::*;
 use crate::nat_event::{
-    ExportedBlock, ExportedHome, ExportedSession, NatEventKind, Quota, any_event,
+    ExportedBlock, ExportedHome, ExportedPrefix, ExportedSession, NatEventKind, Quota, any_event,
 };
 
 /// The number that RFC 5612 reserves for examples.
@@ -12,7 +12,8 @@ const NOW: ExportTime = ExportTime { unix_ms: 1_772_366_400_500, steady_ms: 0 };
 const TIME_MS: u64 = 1_772_366_400_123;
 
 fn options(enterprise: Option<u32>) -> IpfixOptions {
-    IpfixOptions { enterprise, message_bytes_max: 1400, templates_repeat: None }
+    let has_prefixes = true;
+    IpfixOptions { enterprise, has_prefixes, message_bytes_max: 1400, templates_repeat: None }
 }
 
 fn home(gre_key: Option<u32>) -> ExportedHome {
@@ -86,8 +87,14 @@ fn templates_are_those_of_rfc_7011() {
         "0100 0009  0143 0008  00e6 0001  01cf 0004  0008 0004  00e1 0004  0169 0002  016a 0002  016b 0002  016c 0002",
     );
     assert_eq!(bytes[20..20 + first.len()], first);
-    // The last is the options template: set 3, id 272, three fields, one of them the scope.
-    let last = hex("0003 0016  0110 0003 0001  0090 0004  0143 0008  00a6 0008");
+    // The last are the options template, in set 3 with id 272, three fields, one of them the scope;
+    // and those of IPv6 prefixes, in set 2 again.
+    let last = hex("0003 0016  0110 0003 0001  0090 0004  0143 0008  00a6 0008
+         0002 007c
+         0111 0006  0143 0008  00e6 0001  01cf 0004  0008 0004  00aa 0010  001d 0001
+         0112 0007  0143 0008  00e6 0001  01cf 0004  0008 0004  00aa 0010  001d 0001  01d0 0008
+         0113 0006  0143 0008  00e6 0001  01cf 0004  0008 0004  00aa 0010  001d 0001
+         0114 0007  0143 0008  00e6 0001  01cf 0004  0008 0004  00aa 0010  001d 0001  01d0 0008");
     assert_eq!(bytes[bytes.len() - last.len()..], last);
 }
 
@@ -140,6 +147,40 @@ fn listing_states_since_when_a_block_is_held() {
          0000019ca9450a7b 10 00000003 0ac80001 cb007101 0400 04ff 0001 0100 0000000000000000 05 0000000000000009 0000000000000102",
     );
     assert_eq!(data(Some(ENTERPRISE), &[held(Some(0x1000)), held(None)]), whole);
+}
+
+#[test]
+fn a_claim_of_a_prefix_is_an_address_binding() {
+    let prefix = |gre_key| {
+        let prefix64 = 0x2001_0db8_1000_0001;
+        ExportedPrefix { home: home(gre_key), prefix64 }
+    };
+    let events = [
+        event(NatEventKind::PrefixClaimed(prefix(None))),
+        event(NatEventKind::PrefixReleased(prefix(None))),
+        event(NatEventKind::PrefixHeld(prefix(Some(7)))),
+    ];
+    // Time, natEvent 14 and 15, instance 3, the home, the prefix and its length; then the realm.
+    let plain = hex("000a 0086 69a42a40 00000000 00000007
+         0111 0048 0000019ca9450a7b 0e 00000003 0ac80001 20010db8100000010000000000000000 40
+                   0000019ca9450a7b 0f 00000003 0ac80001 20010db8100000010000000000000000 40
+         0114 002e 0000019ca9450a7b 0e 00000003 0ac80001 20010db8100000010000000000000000 40
+                   0ac80001 00000007");
+    assert_eq!(data(None, &events), plain);
+    let whole = hex("000a 0047 69a42a40 00000000 00000007
+         0111 0037 0000019ca9450a7b 0e 00000003 0ac80001 20010db8100000010000000000000000 40
+                   05 0000000000000009 0000000000000102");
+    assert_eq!(data(Some(ENTERPRISE), &events[..1]), whole);
+}
+
+#[test]
+fn a_collector_without_prefixes_is_sent_no_template_of_them() {
+    let options = IpfixOptions { has_prefixes: false, ..options(Some(ENTERPRISE)) };
+    let mut encoder = IpfixEncoder::new(options);
+    let events = [event(NatEventKind::BlockAllocated(block(home(None))))];
+    let (count, bytes) = message(&mut encoder, &events, NOW);
+    assert_eq!((count, template_ids(&bytes)), (0, (FIRST_ID..=272).collect::<Vec<_>>()));
+    assert_eq!(message(&mut encoder, &events, NOW).0, 1);
 }
 
 #[test]

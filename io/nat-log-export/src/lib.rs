@@ -38,7 +38,9 @@ pub use exporter::{ExportHandle, Exporter};
 pub use ipfix::{
     IpfixEncoder, IpfixOptions, MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN, TemplatesRepeat,
 };
-pub use nat_event::{ExportedBlock, ExportedHome, ExportedSession, NatEvent, NatEventKind, Quota};
+pub use nat_event::{
+    ExportedBlock, ExportedHome, ExportedPrefix, ExportedSession, NatEvent, NatEventKind, Quota,
+};
 pub use options::{CollectorOptions, ExportError, ExportOptions, Format};
 pub use pacing::Pacer;
 pub use sender::EventSender;

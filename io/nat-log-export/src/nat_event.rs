@@ -1,6 +1,6 @@
 //! An event of the NAT, as a node sends it to its collectors.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 /// One event. Two events that are equal in every field are one event that was sent twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,24 @@ pub struct ExportedBlock {
     pub port_last: u16,
 }
 
+/// A /64 of IPv6 addresses that one home has claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportedPrefix {
+    pub home: ExportedHome,
+    /// The first 64 bits of the addresses.
+    pub prefix64: u64,
+}
+
+impl ExportedPrefix {
+    /// Length of every prefix, bits.
+    pub const LENGTH: u8 = 64;
+
+    /// Returns the first address of the prefix.
+    pub fn first(&self) -> Ipv6Addr {
+        Ipv6Addr::from_bits(u128::from(self.prefix64) << 64)
+    }
+}
+
 /// A mapping, or with `remote` one of its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportedSession {
@@ -70,6 +88,11 @@ pub enum NatEventKind {
         /// Milliseconds since 1970 from which the home is known to have held it.
         since_ms: Option<u64>,
     },
+    /// A home has claimed an IPv6 prefix. Two homes may hold one prefix at a time.
+    PrefixClaimed(ExportedPrefix),
+    PrefixReleased(ExportedPrefix),
+    /// Statement of a listing that the home holds the prefix at `time_ms`.
+    PrefixHeld(ExportedPrefix),
     SessionBegun(ExportedSession),
     SessionEnded(ExportedSession),
     QuotaExceeded {
@@ -103,11 +126,29 @@ impl NatEventKind {
             Self::BlockAllocated(block)
             | Self::BlockReleased(block)
             | Self::BlockHeld { block, .. } => Some(block.home),
+            Self::PrefixClaimed(_) | Self::PrefixReleased(_) | Self::PrefixHeld(_) => {
+                self.prefix().map(|prefix| prefix.home)
+            }
             Self::SessionBegun(session) | Self::SessionEnded(session) => Some(session.home),
             Self::QuotaExceeded { home, .. }
             | Self::PortsExhausted { home, .. }
             | Self::AddressesExhausted { home } => Some(*home),
             Self::RecordsLost { .. } => None,
+        }
+    }
+
+    /// Whether a collector gets the event: one may have asked for none of IPv6 prefixes.
+    pub(crate) fn is_for(&self, has_prefixes: bool) -> bool {
+        has_prefixes || self.prefix().is_none()
+    }
+
+    /// Returns the IPv6 prefix of the event; `None` if it is about something else.
+    pub fn prefix(&self) -> Option<ExportedPrefix> {
+        match self {
+            Self::PrefixClaimed(prefix)
+            | Self::PrefixReleased(prefix)
+            | Self::PrefixHeld(prefix) => Some(*prefix),
+            _ => None,
         }
     }
 }
@@ -131,7 +172,8 @@ pub(crate) fn any_event(choices: &[u8; 64]) -> NatEvent {
         protocol: choices[1],
     };
     let quota = if choices[0] & 4 != 0 { Quota::PortsPerHome } else { Quota::SessionsPerHome };
-    let kind = match choices[2] % 9 {
+    let prefix = ExportedPrefix { home, prefix64: number(16) };
+    let kind = match choices[2] % 12 {
         0 => NatEventKind::BlockAllocated(block),
         1 => NatEventKind::BlockReleased(block),
         2 => {
@@ -143,6 +185,9 @@ pub(crate) fn any_event(choices: &[u8; 64]) -> NatEvent {
         5 => NatEventKind::QuotaExceeded { home, quota, limit: number(44) as u32 },
         6 => NatEventKind::PortsExhausted { home, public: address(48), protocol: choices[1] },
         7 => NatEventKind::AddressesExhausted { home },
+        8 => NatEventKind::PrefixClaimed(prefix),
+        9 => NatEventKind::PrefixReleased(prefix),
+        10 => NatEventKind::PrefixHeld(prefix),
         _ => NatEventKind::RecordsLost { count: number(44), total: number(52) },
     };
     NatEvent {

@@ -30,6 +30,9 @@ pub struct CollectorOptions {
     /// Host and port; a host name is resolved for each connection.
     pub address: String,
     pub format: Format,
+    /// Whether events of IPv6 prefixes are sent: false for a collector that does not know their
+    /// fields.
+    pub has_prefixes: bool,
     /// `None`: events beyond the memory's room are lost while the collector is away.
     pub spool: Option<SpoolOptions>,
     /// Number of records that may wait between one sender and the thread of the collector.
@@ -94,7 +97,9 @@ impl CollectorOptions {
             encoder.map(Encoder::Syslog).map_err(failed)
         };
         let ipfix = |enterprise, message_bytes_max, templates_repeat| {
-            let options = IpfixOptions { enterprise, message_bytes_max, templates_repeat };
+            let has_prefixes = self.has_prefixes;
+            let options =
+                IpfixOptions { enterprise, has_prefixes, message_bytes_max, templates_repeat };
             Encoder::Ipfix(IpfixEncoder::new(options))
         };
         let (transport, encoder) = match &self.format {

@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use super::*;
-use crate::nat_event::{ExportedHome, NatEventKind, any_event};
+use crate::nat_event::{ExportedBlock, ExportedHome, NatEventKind, any_event};
 
 fn event(index: u64) -> NatEvent {
     let home = ExportedHome { address: Ipv4Addr::LOCALHOST, gre_key: None };
@@ -42,6 +42,40 @@ fn segment_files(folder: &Path) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
+}
+
+/// The bytes of records as the version before IPv6 wrote them.
+#[test]
+fn records_of_an_older_version_are_read_and_those_of_a_newer_one_are_counted() {
+    let hex = |text: &str| -> Vec<u8> {
+        let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
+        digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
+    };
+    let old =
+        hex("0000019ca9450a7b 00000001 00000003 05 01 00 01 0000000000000009 0000000000000102
+        0ac80001 00000007 cb007101 0400 04ff 0000000000000000 0000000000000000");
+    let mut newer = old.clone();
+    newer[17] = 14;
+    let folder = tempfile::tempdir().unwrap();
+    let mut spool = open(folder.path());
+    assert_eq!(spool.append(&events(0..1)), (1, None));
+    drop(spool);
+    let mut bytes = header(0).to_vec();
+    for record in [old, newer] {
+        assert_eq!(record.len(), RECORD_BYTES - 4);
+        bytes.extend(&record);
+        bytes.extend(record::checksum(&record).to_be_bytes());
+    }
+    std::fs::write(&segment_files(folder.path())[0], bytes).unwrap();
+    let mut spool = open(folder.path());
+    let read = read_all(&mut spool);
+    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: Some(7) };
+    let public = Ipv4Addr::new(203, 0, 113, 1);
+    let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
+    let (time_ms, kind) = (1_772_366_400_123, NatEventKind::BlockAllocated(block));
+    let expected = NatEvent { time_ms, node: 1, shard: 3, lane: 5, epoch: 9, index: 258, kind };
+    assert_eq!(read.iter().map(|(event, _)| *event).collect::<Vec<_>>(), [expected]);
+    assert_eq!(spool.take_unreadable(), 1);
 }
 
 #[test]

@@ -10,10 +10,11 @@
 //! there is no name that the structured data may have (RFC 5424, section 7): the same parameters
 //! are then the text of the message.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::nat_event::{
-    ExportedBlock, ExportedHome, ExportedSession, NatEvent, NatEventKind, Quota,
+    ExportedBlock, ExportedHome, ExportedPrefix, ExportedSession, NatEvent, NatEventKind, Quota,
 };
 
 /// Largest length of a host name (RFC 5424, section 6).
@@ -145,6 +146,9 @@ fn message_id(kind: &NatEventKind) -> &'static str {
         NatEventKind::BlockAllocated(_) => "block-allocated",
         NatEventKind::BlockReleased(_) => "block-released",
         NatEventKind::BlockHeld { .. } => "block-held",
+        NatEventKind::PrefixClaimed(_) => "prefix-claimed",
+        NatEventKind::PrefixReleased(_) => "prefix-released",
+        NatEventKind::PrefixHeld(_) => "prefix-held",
         NatEventKind::SessionBegun(_) => "session-begun",
         NatEventKind::SessionEnded(_) => "session-ended",
         NatEventKind::QuotaExceeded { .. } => "quota-exceeded",
@@ -173,6 +177,9 @@ impl Parameters<'_> {
                     self.quoted("since", |out| put_time(out, *since_ms));
                 }
             }
+            NatEventKind::PrefixClaimed(prefix)
+            | NatEventKind::PrefixReleased(prefix)
+            | NatEventKind::PrefixHeld(prefix) => self.prefix(prefix),
             NatEventKind::SessionBegun(session) | NatEventKind::SessionEnded(session) => {
                 self.session(session);
             }
@@ -209,6 +216,14 @@ impl Parameters<'_> {
             put_number(out, u64::from(block.port_first));
             out.push(b'-');
             put_number(out, u64::from(block.port_last));
+        });
+    }
+
+    fn prefix(&mut self, prefix: &ExportedPrefix) {
+        self.quoted("prefix", |out| {
+            let (first, length) = (prefix.first(), ExportedPrefix::LENGTH);
+            // Neither memory nor the formatting of an address fails.
+            let _ = write!(out, "{first}/{length}");
         });
     }
 

@@ -57,7 +57,20 @@ fn each_kind_has_its_message_id_and_parameters() {
         |remote| ExportedSession { home: home(None), inside, public, remote, protocol: 17 };
     let held = |since_ms| NatEventKind::BlockHeld { block: block(None), since_ms };
     let quota = |quota| NatEventKind::QuotaExceeded { home: home(Some(7)), quota, limit: 64 };
+    let prefix = |gre_key| ExportedPrefix { home: home(gre_key), prefix64: 0x2001_0db8_1000_0001 };
     let cases = [
+        (
+            NatEventKind::PrefixClaimed(prefix(None)),
+            r#"prefix-claimed| subscriber="10.200.0.1" prefix="2001:db8:1000:1::/64"]"#,
+        ),
+        (
+            NatEventKind::PrefixReleased(prefix(Some(7))),
+            r#"prefix-released| gre_key="7" prefix="2001:db8:1000:1::/64"]"#,
+        ),
+        (
+            NatEventKind::PrefixHeld(prefix(None)),
+            r#"prefix-held| lane="5" epoch="9" index="258" subscriber="10.200.0.1" prefix="2001:db8:1000:1::/64"]"#,
+        ),
         (held(None), r#"block-held| public="203.0.113.1" ports="1024-1279"]"#),
         (held(Some(TIME_MS)), r#"block-held| ports="1024-1279" since="2026-03-01T12:00:00.123Z"]"#),
         (

@@ -7,13 +7,18 @@ use weir_nat_log_export::*;
 fn event(index: u64) -> NatEvent {
     let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: Some(index as u32) };
     let public = Ipv4Addr::new(203, 0, 113, 1);
-    let kind = if index.is_multiple_of(2) {
-        let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
-        NatEventKind::BlockAllocated(block)
-    } else {
-        let endpoint = SocketAddrV4::new(public, 1100);
-        let (inside, public, remote) = (endpoint, endpoint, Some(endpoint));
-        NatEventKind::SessionBegun(ExportedSession { home, inside, public, remote, protocol: 6 })
+    let kind = match index % 3 {
+        0 => {
+            let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
+            NatEventKind::BlockAllocated(block)
+        }
+        1 => {
+            let endpoint = SocketAddrV4::new(public, 1100);
+            let (inside, public, remote) = (endpoint, endpoint, Some(endpoint));
+            let session = ExportedSession { home, inside, public, remote, protocol: 6 };
+            NatEventKind::SessionBegun(session)
+        }
+        _ => NatEventKind::PrefixClaimed(ExportedPrefix { home, prefix64: index << 32 }),
     };
     NatEvent { time_ms: 1_772_366_400_123, node: 1, shard: 1, lane: 0, epoch: 5, index, kind }
 }
@@ -39,6 +44,7 @@ fn allocations(mut encoder: Encoder) -> u64 {
 fn encoders_allocate_nothing_for_a_record() {
     let ipfix = IpfixOptions {
         enterprise: Some(32473),
+        has_prefixes: true,
         message_bytes_max: 1452,
         templates_repeat: Some(TemplatesRepeat { messages: 20, ms: 60_000 }),
     };
@@ -57,6 +63,7 @@ fn a_sender_allocates_nothing() {
         // No process listens there: the ring fills, which allocates nothing either.
         address: "127.0.0.1:9".to_owned(),
         format: Format::SyslogTcp(syslog),
+        has_prefixes: true,
         spool: None,
         queue_records: 1000,
         resend: std::time::Duration::from_secs(5),

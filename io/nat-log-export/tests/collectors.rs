@@ -4,6 +4,8 @@
 mod certificates;
 #[path = "collectors/listener.rs"]
 mod listener;
+#[path = "collectors/prefixes.rs"]
+mod prefixes;
 
 use std::io::BufReader;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -37,6 +39,7 @@ fn collector(port: u16, format: Format, folder: Option<&Path>) -> CollectorOptio
         name: "c1".to_owned(),
         address: format!("127.0.0.1:{port}"),
         format,
+        has_prefixes: true,
         spool: folder
             .map(|folder| SpoolOptions { folder: folder.join("spool"), megabytes_max: 200 }),
         queue_records: 1 << 16,

@@ -10,6 +10,7 @@ use netflow_parser::{NetflowPacket, NetflowParser};
 use weir_nat_log_export::*;
 
 const ENTERPRISE: u32 = 32473;
+const PREFIX64: u64 = 0x2001_0db8_1000_0001;
 const TIME_MS: u64 = 1_772_366_400_123;
 
 fn events() -> Vec<NatEvent> {
@@ -49,11 +50,26 @@ fn events() -> Vec<NatEvent> {
         }
     }
     events.push(event(0, NatEventKind::RecordsLost { count: 2, total: 5 }));
+    for gre_key in [None, Some(77)] {
+        let home = ExportedHome { address, gre_key };
+        let prefix = ExportedPrefix { home, prefix64: PREFIX64 };
+        let kinds = [
+            NatEventKind::PrefixClaimed(prefix),
+            NatEventKind::PrefixReleased(prefix),
+            NatEventKind::PrefixHeld(prefix),
+        ];
+        events.extend(kinds.map(|kind| event(40, kind)));
+    }
     events
 }
 
 fn messages(enterprise: Option<u32>) -> Vec<Vec<u8>> {
-    let options = IpfixOptions { enterprise, message_bytes_max: 1452, templates_repeat: None };
+    let options = IpfixOptions {
+        enterprise,
+        has_prefixes: true,
+        message_bytes_max: 1452,
+        templates_repeat: None,
+    };
     let (events, now) = (events(), ExportTime { unix_ms: TIME_MS, steady_ms: 0 });
     let (mut encoder, mut messages, mut done) = (IpfixEncoder::new(options), Vec::new(), 0);
     while done < events.len() {
@@ -198,6 +214,16 @@ fn another_decoder_reads_every_element() {
     }
     let lost = &records[18];
     assert_eq!(["144", "323", "166"].map(|name| number(lost, name).unwrap()), [1, TIME_MS, 5]);
+    for (position, fields) in records[19..].iter().enumerate() {
+        let get = |name: &str| number(fields, name);
+        assert_eq!(get("323"), Some(TIME_MS));
+        assert_eq!(get("230"), Some([14, 15, 14][position % 3]), "{fields:?}");
+        assert_eq!((get("8"), get("463"), get("29")), (Some(home), Some(3), Some(64)));
+        let (_, prefix) = fields.iter().find(|(name, _)| name == "170").expect("a prefix");
+        assert_eq!(*prefix, (u128::from(PREFIX64) << 64).to_be_bytes());
+        assert_eq!((get("e1"), get("e2"), get("e3")), (Some(5), Some(9), Some(40)));
+        assert_eq!(get("e4"), (position >= 3).then_some(77));
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
+use crate::holding::Holding;
+
 /// The answer of the logs to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogAnswer {
@@ -33,7 +35,7 @@ pub enum LogVerdict {
     CannotSay,
 }
 
-/// A home that held a block.
+/// A home that held a block or a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockHolder {
     /// The time to which `begin` refers.
@@ -42,15 +44,13 @@ pub struct BlockHolder {
     /// The time to which `end` refers.
     pub until: Option<SystemTime>,
     pub end: TenancyEnd,
-    /// The nodes that had the block in that time, in order.
+    /// The nodes that had its lane in that time, in order.
     pub nodes: Vec<String>,
     pub shard: u32,
     /// Outer source address in gre mode, inside address in plain mode.
     pub subscriber: Ipv4Addr,
     pub gre_key: Option<u32>,
-    pub public: Ipv4Addr,
-    /// The block, both ports included.
-    pub ports: (u16, u16),
+    pub holding: Holding,
 }
 
 /// How a tenancy began.
@@ -75,7 +75,7 @@ pub enum TenancyEnd {
     NodeRestarted,
     /// At `until` or before: another worker took the lane, and did not list the home.
     NotListed,
-    /// At `until` or before: another home has the block, and the record of the release is missing.
+    /// At `until` or before: another home has it, and the record of the release is missing.
     GivenToAnother,
     /// At `until` or later: the logs say nothing about the time after it.
     Unknown,
@@ -114,7 +114,7 @@ pub enum Reason {
     BeginMissing,
     /// The log of `node` ends without a record that it gave the lane away.
     CutOff,
-    /// `node` took the lane and did not list the blocks that it held.
+    /// `node` took the lane and did not list what it held.
     NotListed,
     /// Records of `node` are missing.
     RecordsMissing,

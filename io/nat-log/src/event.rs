@@ -4,6 +4,8 @@
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
+use crate::holding::Prefix64;
+
 /// One statement of the owner of a lane.
 ///
 /// `index` counts the statements of one ownership, 1, 2, 3, ..., in the order in which the worker
@@ -41,11 +43,19 @@ pub enum BlockRecordKind {
         /// The time since which the home is known to have held it.
         since: Option<SystemTime>,
     },
-    /// A listing is complete. Each block that was held when it began, and still is, has a statement
-    /// with an index above `from` and below this one; every other block of the lane was free when
-    /// it began.
+    /// The home has claimed the prefix. Prefixes of all lanes are recorded in lane 0.
+    ///
+    /// Two homes may hold one prefix at a time: workers that did not reach each other may each have
+    /// let one in.
+    PrefixClaimed(PrefixClaim),
+    PrefixReleased(PrefixClaim),
+    /// Part of a listing of lane 0: the home holds the prefix at this time.
+    PrefixHeld(PrefixClaim),
+    /// A listing is complete. Each block or prefix that was held when it began, and still is, has a
+    /// statement with an index above `from` and below this one; every other one of the lane was
+    /// free when it began.
     Listed {
-        /// Number of blocks that the listing names.
+        /// Number of blocks and prefixes that the listing names.
         blocks: u32,
         /// Index of the last statement before the listing; 1 for a listing after `Taken`.
         from: u64,
@@ -63,6 +73,16 @@ pub struct AssignedBlock {
     pub port_first: u16,
     /// Inclusive.
     pub port_last: u16,
+}
+
+/// A /64 of IPv6 addresses and the home that has claimed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PrefixClaim {
+    /// Outer source address.
+    pub subscriber: Ipv4Addr,
+    /// Present if the key is part of the subscriber's identity.
+    pub gre_key: Option<u32>,
+    pub prefix: Prefix64,
 }
 
 /// One incarnation of a node's process, as its log names it.

@@ -1,20 +1,19 @@
 //! Reads the fields that a search needs of every line without parsing it as JSON: many times
 //! faster, for nearly all lines of a log.
 //!
-//! Only whole lines about blocks, in the writer's own format, are read here; every other line is
-//! left to [`crate::line`].
-
-use std::net::Ipv4Addr;
+//! Only whole lines about blocks and prefixes, in the writer's own format, are read here; every
+//! other line is left to [`crate::line`].
 
 use memchr::memmem::Finder;
 
-use crate::line::{LANES, PREFIX, parse_boot, time_ms};
+use crate::holding::Prefix64;
+use crate::line::{ADDRESS_LANE, LANES, PREFIX, parse_boot, time_ms};
 
 /// `2026-03-01T12:00:00.123Z`.
 const TIME_BYTES: usize = 24;
 const DATE_BYTES: usize = 10;
 
-/// The fields of every line about a block.
+/// The fields of every line about a block or a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glimpse<'a> {
     pub(crate) time_ms: u64,
@@ -23,6 +22,7 @@ pub(crate) struct Glimpse<'a> {
     pub(crate) lane: Option<(u8, u64, u64)>,
     pub(crate) writer: WriterName<'a>,
     pub(crate) sequence: u64,
+    is_of_prefix: bool,
     text: &'a [u8],
 }
 
@@ -37,23 +37,26 @@ pub(crate) enum WriterName<'a> {
 #[derive(Debug)]
 pub(crate) struct Glance {
     public: Finder<'static>,
+    prefix: Finder<'static>,
     date: [u8; DATE_BYTES],
     date_ms: u64,
 }
 
 impl Glance {
     pub(crate) fn new() -> Self {
-        Self { public: Finder::new("\"public\":\""), date: [0; DATE_BYTES], date_ms: 0 }
+        Self {
+            public: Finder::new("\"public\":\""),
+            prefix: Finder::new("\"prefix\":\""),
+            date: [0; DATE_BYTES],
+            date_ms: 0,
+        }
     }
 
     /// Reads a line; `None` if it must be parsed as JSON.
     pub(crate) fn read<'a>(&mut self, text: &'a [u8]) -> Option<Glimpse<'a>> {
         let rest = text.strip_prefix(PREFIX)?;
         let (time, rest) = rest.split_first_chunk::<TIME_BYTES>()?;
-        let rest = rest.strip_prefix(b"\",\"event\":\"block-")?;
-        let rest = [&b"allocated"[..], b"released", b"held"]
-            .iter()
-            .find_map(|event| rest.strip_prefix(*event))?;
+        let (rest, is_of_prefix) = event(rest.strip_prefix(b"\",\"event\":\"")?)?;
         let (shard, rest) = number(rest.strip_prefix(b"\",\"shard\":")?)?;
         let (sequence, before) = last_number(text.strip_suffix(b"}\n")?)?;
         let before = before.strip_suffix(b"\",\"sequence\":")?;
@@ -74,17 +77,25 @@ impl Glance {
                 (None, WriterName::Node(node).without_escapes()?)
             }
         };
+        let is_of_address_lane = lane.is_some_and(|(lane, ..)| lane == ADDRESS_LANE);
+        if is_of_prefix && !is_of_address_lane {
+            return None;
+        }
         let (time_ms, shard) = (self.time_ms(time)?, u32::try_from(shard).ok()?);
-        Some(Glimpse { time_ms, shard, lane, writer, sequence, text })
+        Some(Glimpse { time_ms, shard, lane, writer, sequence, is_of_prefix, text })
     }
 
-    /// Returns the public address of a line, as it is written there; `None` if the line must be
-    /// parsed as JSON.
-    pub(crate) fn public<'a>(&self, line: &Glimpse<'a>) -> Option<&'a [u8]> {
-        let rest = &line.text[self.public.find(line.text)? + self.public.needle().len()..];
-        let public = &rest[..memchr::memchr(b'"', rest)?];
-        let is_address = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-        public.iter().all(is_address).then_some(public)
+    /// Returns the public address or the prefix of a line, as it is written there; `None` if the
+    /// line must be parsed as JSON.
+    pub(crate) fn subject<'a>(&self, line: &Glimpse<'a>) -> Option<&'a [u8]> {
+        let name = if line.is_of_prefix { &self.prefix } else { &self.public };
+        let rest = &line.text[name.find(line.text)? + name.needle().len()..];
+        let subject = &rest[..memchr::memchr(b'"', rest)?];
+        let is_right = match line.is_of_prefix {
+            true => std::str::from_utf8(subject).ok().and_then(Prefix64::parse).is_some(),
+            false => subject.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.'),
+        };
+        is_right.then_some(subject)
     }
 
     /// Parses a time; a date is looked up in the calendar only once.
@@ -108,6 +119,17 @@ impl WriterName<'_> {
             writer => Some(writer),
         }
     }
+}
+
+/// Reads the event of a line about a block or a prefix; returns the text behind it, and whether it
+/// is about a prefix.
+fn event(text: &[u8]) -> Option<(&[u8], bool)> {
+    let (rest, is_of_prefix, first) = match text.strip_prefix(b"block-") {
+        Some(rest) => (rest, false, &b"allocated"[..]),
+        None => (text.strip_prefix(b"prefix-")?, true, &b"claimed"[..]),
+    };
+    let rest = [first, b"released", b"held"].iter().find_map(|event| rest.strip_prefix(*event))?;
+    Some((rest, is_of_prefix))
 }
 
 /// Returns the milliseconds of `T12:00:00.123Z`, a time that every day has.
@@ -146,13 +168,13 @@ fn parse(digits: &[u8]) -> Option<u64> {
     is_canonical.then(|| digits.iter().fold(0, sum))
 }
 
-/// Finds lines that name an address.
+/// Finds lines that name an address or a prefix.
 #[derive(Debug)]
 pub(crate) struct Mention(Finder<'static>);
 
 impl Mention {
-    pub(crate) fn new(address: Ipv4Addr) -> Self {
-        Self(Finder::new(&format!("\"{address}\"")).into_owned())
+    pub(crate) fn new(name: &str) -> Self {
+        Self(Finder::new(&format!("\"{name}\"")).into_owned())
     }
 
     pub(crate) fn is_in(&self, text: &[u8]) -> bool {
@@ -163,7 +185,7 @@ impl Mention {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind};
+    use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind, PrefixClaim};
     use crate::line::{BlockLogLine, Content};
 
     fn block(public: u32) -> AssignedBlock {
@@ -180,17 +202,21 @@ mod tests {
         let mut text = Vec::new();
         line.emit(&mut text);
         let seen = glance.read(&text).unwrap_or_else(|| panic!("{line:?}"));
-        let (shard, lane, block) = match line.content {
+        let (shard, lane, subject) = match line.content {
             Content::Lane(event) => {
-                let BlockRecordKind::Held { block, .. } = event.kind else { unreachable!() };
-                (event.shard, Some((event.lane, event.epoch, event.index)), block)
+                let subject = match event.kind {
+                    BlockRecordKind::Held { block, .. } => block.public.to_string(),
+                    BlockRecordKind::PrefixHeld(claim) => claim.prefix.to_string(),
+                    other => panic!("{other:?}"),
+                };
+                (event.shard, Some((event.lane, event.epoch, event.index)), subject)
             }
-            Content::Old { shard, block, .. } => (shard, None, block),
+            Content::Old { shard, block, .. } => (shard, None, block.public.to_string()),
             _ => unreachable!(),
         };
         assert_eq!((seen.time_ms, seen.sequence), (line.time_ms, line.sequence));
         assert_eq!((seen.shard, seen.lane), (shard, lane));
-        assert_eq!(glance.public(&seen), Some(block.public.to_string().as_bytes()));
+        assert_eq!(glance.subject(&seen), Some(subject.as_bytes()));
         match seen.writer {
             WriterName::Boot(boot) => assert_eq!(line.boot, Some(boot)),
             WriterName::Node(node) => assert_eq!((line.boot, line.node.as_str()), (None, node)),
@@ -199,9 +225,9 @@ mod tests {
 
     #[test]
     fn a_glance_reads_the_same_fields_as_the_parser() {
-        type Case = (u64, u32, u32, u8, u64, u64, u128, u64);
+        type Case = (u64, (u32, u64), u32, u8, u64, u64, u128, u64);
         bolero::check!().with_type::<Case>().for_each(|case| {
-            let (time_ms, public, shard, lane, epoch, index, boot, sequence) = *case;
+            let (time_ms, (public, bits), shard, lane, epoch, index, boot, sequence) = *case;
             // Times end in the year 9999; numbers of more than 19 digits are left to the parser.
             let time_ms = time_ms % 253_402_207_200_000;
             let (epoch, index, sequence) = (epoch >> 1, (index >> 1).max(1), sequence >> 1);
@@ -213,6 +239,11 @@ mod tests {
             let line = BlockLogLine { time_ms, node, boot: Some(boot), sequence, content };
             let mut glance = Glance::new();
             agrees(&mut glance, &line);
+            let prefix = Prefix64::from_bits(bits);
+            let claim = PrefixClaim { subscriber: public.into(), gre_key: None, prefix };
+            let kind = BlockRecordKind::PrefixHeld(claim);
+            let content = Content::Lane(BlockRecord { lane: ADDRESS_LANE, kind, ..event });
+            agrees(&mut glance, &BlockLogLine { content, ..line.clone() });
             let content = Content::Old { shard, block, is_release: false };
             agrees(&mut glance, &BlockLogLine { boot: None, content, ..line });
         });

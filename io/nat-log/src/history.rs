@@ -2,10 +2,10 @@
 //! a question is about.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::Ipv4Addr;
 
-use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind};
+use crate::event::{BlockRecord, BlockRecordKind};
 use crate::glance::{Glimpse, WriterName};
+use crate::holding::{Holding, HomeHolding};
 use crate::line::{BlockLogLine, Content, unix_ms};
 use crate::runs::{Point, Runs};
 
@@ -52,10 +52,10 @@ pub(crate) struct Ownership {
     /// worker got the lane back at the same epoch.
     pub(crate) left: Vec<Point>,
     pub(crate) listings: Vec<LoggedListing>,
-    /// For each block the first statement of a run without a gap, and the statements that change
-    /// its state.
+    /// For each block or prefix the first statement of a run without a gap, and the statements that
+    /// change its state.
     pub(crate) statements: Vec<Statement>,
-    latest: HashMap<(Ipv4Addr, u16), Statement>,
+    latest: HashMap<Holding, Statement>,
 }
 
 /// A listing, complete at `at`; it began after the record `from`.
@@ -69,7 +69,7 @@ pub(crate) struct LoggedListing {
 pub(crate) struct Statement {
     pub(crate) at: Point,
     pub(crate) shard: u32,
-    pub(crate) block: AssignedBlock,
+    pub(crate) held: HomeHolding,
     pub(crate) kind: StatementKind,
 }
 
@@ -111,8 +111,8 @@ impl History {
         self.wanted.contains(&lane)
     }
 
-    /// Notes a line about a block that the question is not about, of an incarnation whose node is
-    /// known.
+    /// Notes a line about a block or prefix that the question is not about, of an incarnation whose
+    /// node is known.
     pub(crate) fn pass(&mut self, seen: &Glimpse<'_>) {
         let (time_ms, sequence) = (seen.time_ms, seen.sequence);
         match (seen.lane, seen.writer) {
@@ -133,7 +133,7 @@ impl History {
         }
     }
 
-    /// Takes a parsed line. `is_subject`: the question is about its block.
+    /// Takes a parsed line. `is_subject`: the question is about its block or prefix.
     pub(crate) fn take(&mut self, line: &BlockLogLine, is_subject: bool) {
         let (sequence, time_ms) = (line.sequence, line.time_ms);
         let is_opened = matches!(line.content, Content::Opened { .. });
@@ -165,7 +165,8 @@ impl History {
             Content::Old { shard, block, is_release } if is_subject => {
                 let kind =
                     if *is_release { StatementKind::Released } else { StatementKind::Allocated };
-                let statement = Statement { at: point, shard: *shard, block: *block, kind };
+                let held = HomeHolding::from(block);
+                let statement = Statement { at: point, shard: *shard, held, kind };
                 self.lives[life].old.statements.push(statement);
             }
             Content::Old { .. } => {}
@@ -182,21 +183,23 @@ impl History {
         let at = Point { number: event.index, ..point };
         let owner = self.ownership(lane, event.epoch, life);
         owner.runs.note(at, false);
-        let kind = match event.kind {
-            BlockRecordKind::Taken { before } => return owner.before = before,
+        let (kind, held) = match &event.kind {
+            BlockRecordKind::Taken { before } => return owner.before = *before,
             BlockRecordKind::Left => return owner.leave(at),
             BlockRecordKind::Listed { from, .. } => {
-                return owner.listings.push(LoggedListing { from, at });
+                return owner.listings.push(LoggedListing { from: *from, at });
             }
-            BlockRecordKind::Allocated(block) => (StatementKind::Allocated, block),
-            BlockRecordKind::Released(block) => (StatementKind::Released, block),
+            BlockRecordKind::Allocated(block) => (StatementKind::Allocated, block.into()),
+            BlockRecordKind::Released(block) => (StatementKind::Released, block.into()),
             BlockRecordKind::Held { block, since } => {
-                (StatementKind::Held(since.map(unix_ms)), block)
+                (StatementKind::Held(since.map(unix_ms)), block.into())
             }
+            BlockRecordKind::PrefixClaimed(claim) => (StatementKind::Allocated, claim.into()),
+            BlockRecordKind::PrefixReleased(claim) => (StatementKind::Released, claim.into()),
+            BlockRecordKind::PrefixHeld(claim) => (StatementKind::Held(None), claim.into()),
         };
         if is_subject {
-            let (kind, block) = kind;
-            owner.state(Statement { at, shard: event.shard, block, kind });
+            owner.state(Statement { at, shard: event.shard, held, kind });
         }
     }
 
@@ -321,11 +324,11 @@ impl Ownership {
     /// Adds a statement, unless it is a listing's and repeats a known one: so a year of hourly
     /// listings takes no space.
     fn state(&mut self, statement: Statement) {
-        let (block, run) = (statement.block, self.runs.all().last());
-        let before = self.latest.insert((block.public, block.port_first), statement);
+        let (held, run) = (statement.held, self.runs.all().last());
+        let before = self.latest.insert(held.holding, statement);
         let is_known = before.zip(run).is_some_and(|(before, run)| {
             (run.first.number..=run.last.number).contains(&before.at.number)
-                && before.block == block
+                && before.held == held
                 && before.kind != StatementKind::Released
         });
         if !is_known || !matches!(statement.kind, StatementKind::Held(_)) {

@@ -8,13 +8,20 @@
 //! {"time":"2026-03-01T12:00:00.123Z","event":"block-allocated","shard":1,"lane":3,"epoch":17,
 //!  "index":2,"subscriber":"10.200.0.1","public":"203.0.113.1","ports":"1024-1279",
 //!  "node":"n1","boot":"4f..","sequence":3}
+//! {"time":"2026-03-01T12:00:00.456Z","event":"prefix-claimed","shard":1,"lane":0,"epoch":17,
+//!  "index":5,"subscriber":"10.200.0.1","prefix":"2001:db8:1000:1::/64",
+//!  "node":"n1","boot":"4f..","sequence":4}
 //! {"time":"2026-03-01T12:00:01.000Z","event":"records-lost","count":3,
-//!  "node":"n1","boot":"4f..","sequence":6}
+//!  "node":"n1","boot":"4f..","sequence":7}
 //! ```
 //!
 //! docs/operations.md describes the meaning of each event. `sequence` counts the records of one
 //! incarnation of a node, including lost ones. Lines without `boot`, `lane`, `epoch` and `index`
 //! are those of an older version.
+//!
+//! There is no version number. A reader skips an event that it does not know, and the skipped
+//! record leaves a gap in `index`: so a reader older than an event answers for the lane that it
+//! cannot say, until a listing that it knows completely.
 
 use std::borrow::Cow;
 use std::net::Ipv4Addr;
@@ -23,11 +30,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind};
+use crate::event::{AssignedBlock, BlockRecord, BlockRecordKind, PrefixClaim};
+use crate::holding::Prefix64;
 
 /// Lanes of a shard.
 pub(crate) const LANES: u8 = 8;
-/// Without translation, the owner of this lane records all addresses of the shard.
+/// The owner of this lane records all IPv6 prefixes that homes of the shard have claimed; without
+/// translation also all addresses of the shard.
 pub(crate) const ADDRESS_LANE: u8 = 0;
 /// How far a mark is dated back from the time at which the rings were empty: a worker sends
 /// packets, then stamps the record of a new block, then hands it in.
@@ -82,6 +91,9 @@ const LISTED: &str = "lane-listed";
 const ALLOCATED: &str = "block-allocated";
 const RELEASED: &str = "block-released";
 const HELD: &str = "block-held";
+const PREFIX_CLAIMED: &str = "prefix-claimed";
+const PREFIX_RELEASED: &str = "prefix-released";
+const PREFIX_HELD: &str = "prefix-held";
 
 /// The fields in the order in which they are written; unknown ones are skipped, so that the log of
 /// a newer version can be read.
@@ -117,6 +129,8 @@ struct Fields<'a> {
     public: Option<Ipv4Addr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ports: Option<String>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    prefix: Option<Cow<'a, str>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     since: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,6 +220,18 @@ impl Fields<'_> {
                 self.since = since.map(|since| time_text(unix_ms(since)).into());
                 HELD
             }
+            BlockRecordKind::PrefixClaimed(claim) => {
+                self.set_prefix(&claim);
+                PREFIX_CLAIMED
+            }
+            BlockRecordKind::PrefixReleased(claim) => {
+                self.set_prefix(&claim);
+                PREFIX_RELEASED
+            }
+            BlockRecordKind::PrefixHeld(claim) => {
+                self.set_prefix(&claim);
+                PREFIX_HELD
+            }
         };
         self.event = name.into();
     }
@@ -214,6 +240,11 @@ impl Fields<'_> {
         (self.subscriber, self.gre_key) = (Some(block.subscriber), block.gre_key);
         self.public = Some(block.public);
         self.ports = Some(format!("{}-{}", block.port_first, block.port_last));
+    }
+
+    fn set_prefix(&mut self, claim: &PrefixClaim) {
+        (self.subscriber, self.gre_key) = (Some(claim.subscriber), claim.gre_key);
+        self.prefix = Some(claim.prefix.to_string().into());
     }
 
     /// Returns the content; `None` for an event that this version does not know.
@@ -243,6 +274,9 @@ impl Fields<'_> {
                 let since = since.map(|ms| ms.map(system_time).ok_or(NotARecord)).transpose()?;
                 self.lane(BlockRecordKind::Held { block: self.block()?, since })?
             }
+            PREFIX_CLAIMED => self.prefix_of_lane(BlockRecordKind::PrefixClaimed)?,
+            PREFIX_RELEASED => self.prefix_of_lane(BlockRecordKind::PrefixReleased)?,
+            PREFIX_HELD => self.prefix_of_lane(BlockRecordKind::PrefixHeld)?,
             _ => return Ok(None),
         };
         Ok(Some(content))
@@ -263,6 +297,20 @@ impl Fields<'_> {
         let (shard, epoch) = self.shard.zip(self.epoch).ok_or(NotARecord)?;
         self.boot.as_ref().ok_or(NotARecord)?;
         Ok(Content::Lane(BlockRecord { shard, lane, epoch, index, kind }))
+    }
+
+    /// A prefix is recorded in no other lane than [`ADDRESS_LANE`].
+    fn prefix_of_lane(
+        &self,
+        kind: impl Fn(PrefixClaim) -> BlockRecordKind,
+    ) -> Result<Content, NotARecord> {
+        let prefix = self.prefix.as_deref().and_then(Prefix64::parse);
+        let (subscriber, prefix) = self.subscriber.zip(prefix).ok_or(NotARecord)?;
+        let claim = PrefixClaim { subscriber, gre_key: self.gre_key, prefix };
+        match self.lane {
+            Some(ADDRESS_LANE) => self.lane(kind(claim)),
+            _ => Err(NotARecord),
+        }
     }
 
     fn block(&self) -> Result<AssignedBlock, NotARecord> {

@@ -12,6 +12,12 @@ const OLD_LINE: &str = concat!(
     r#""node":"n\"1","sequence":7}"#,
     "\n"
 );
+const CLAIMED_LINE: &str = concat!(
+    r#"{"time":"2026-03-01T12:00:00.120Z","event":"prefix-claimed","shard":1,"lane":0,"epoch":17,"#,
+    r#""index":9,"subscriber":"10.200.0.1","gre_key":9,"prefix":"2001:db8:1000:1::/64","#,
+    r#""node":"n\"1","boot":"0000000000000000000000000000abcd","sequence":7}"#,
+    "\n"
+);
 const TIME_MS: u64 = 1_772_366_400_120;
 
 fn block() -> AssignedBlock {
@@ -24,6 +30,14 @@ fn block() -> AssignedBlock {
     }
 }
 
+fn claim() -> PrefixClaim {
+    PrefixClaim {
+        subscriber: Ipv4Addr::new(10, 200, 0, 1),
+        gre_key: Some(9),
+        prefix: Prefix64::from_bits(0x2001_0db8_1000_0001),
+    }
+}
+
 fn line(content: Content) -> BlockLogLine {
     let boot = Some(0xabcd);
     BlockLogLine { time_ms: TIME_MS, node: "n\"1".to_owned(), boot, sequence: 7, content }
@@ -31,6 +45,10 @@ fn line(content: Content) -> BlockLogLine {
 
 fn of_lane(kind: BlockRecordKind) -> BlockLogLine {
     line(Content::Lane(BlockRecord { shard: 1, lane: 3, epoch: 17, index: 9, kind }))
+}
+
+fn of_address_lane(kind: BlockRecordKind) -> BlockLogLine {
+    line(Content::Lane(BlockRecord { shard: 1, lane: ADDRESS_LANE, epoch: 17, index: 9, kind }))
 }
 
 fn emitted(line: &BlockLogLine) -> String {
@@ -44,6 +62,9 @@ fn a_line_reads_as_documented() {
     let allocated = of_lane(BlockRecordKind::Allocated(block()));
     assert_eq!(emitted(&allocated), ALLOCATED_LINE);
     assert_eq!(BlockLogLine::parse(ALLOCATED_LINE.as_bytes()), Ok(Some(allocated)));
+    let claimed = of_address_lane(BlockRecordKind::PrefixClaimed(claim()));
+    assert_eq!(emitted(&claimed), CLAIMED_LINE);
+    assert_eq!(BlockLogLine::parse(CLAIMED_LINE.as_bytes()), Ok(Some(claimed)));
 }
 
 #[test]
@@ -94,6 +115,14 @@ fn each_event_is_read_as_it_is_written() {
             of_lane(BlockRecordKind::Held { block: block(), since }),
             r#""event":"block-held","shard":1,"lane":3,"epoch":17,"index":9,"subscriber":"10.200.0.1","gre_key":9,"public":"203.0.113.1","ports":"1024-1279","since":"2026-03-01T12:00:00.119Z","node""#,
         ),
+        (
+            of_address_lane(BlockRecordKind::PrefixReleased(claim())),
+            r#""event":"prefix-released","shard":1,"lane":0,"epoch":17,"index":9,"subscriber""#,
+        ),
+        (
+            of_address_lane(BlockRecordKind::PrefixHeld(PrefixClaim { gre_key: None, ..claim() })),
+            r#""event":"prefix-held","shard":1,"lane":0,"epoch":17,"index":9,"subscriber":"10.200.0.1","prefix":"2001:db8:1000:1::/64","node""#,
+        ),
     ];
     for (line, part) in lines {
         let text = emitted(&line);
@@ -136,13 +165,35 @@ fn a_line_cut_off_anywhere_is_not_a_record() {
 }
 
 #[test]
+fn a_malformed_line_of_a_prefix_is_not_a_record() {
+    for (right, wrong) in [
+        ("2001:db8:1000:1::/64", "2001:0db8:1000:1::/64"),
+        ("2001:db8:1000:1::/64", "2001:DB8:1000:1::/64"),
+        ("2001:db8:1000:1::/64", "2001:db8:1000:1::7/64"),
+        ("2001:db8:1000:1::/64", "2001:db8:1000::/48"),
+        ("2001:db8:1000:1::/64", "203.0.113.1"),
+        ("\"prefix\"", "\"public\""),
+        ("\"subscriber\"", "\"home\""),
+        ("10.200.0.1", "2001:db8::1"),
+        ("\"lane\":0", "\"lane\":3"),
+        ("\"lane\":0,", ""),
+        ("\"index\":9", "\"index\":0"),
+        (",\"boot\":\"0000000000000000000000000000abcd\"", ""),
+    ] {
+        let text = CLAIMED_LINE.replace(right, wrong);
+        assert_ne!(text, CLAIMED_LINE, "{wrong}");
+        assert_eq!(BlockLogLine::parse(text.as_bytes()), Err(NotARecord), "{text}");
+    }
+}
+
+#[test]
 fn any_bytes_are_parsed_without_panic_and_any_line_round_trips() {
     bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
         let _ = BlockLogLine::parse(bytes);
     });
-    type Case = (u64, u32, Option<u32>, u16, u16, String, u128);
+    type Case = ((u64, u64), u32, Option<u32>, u16, u16, String, u128);
     bolero::check!().with_type::<Case>().for_each(|case| {
-        let (time_ms, address, gre_key, port, more, node, boot) = case.clone();
+        let ((time_ms, bits), address, gre_key, port, more, node, boot) = case.clone();
         let block = AssignedBlock {
             public: address.into(),
             gre_key,
@@ -154,6 +205,11 @@ fn any_bytes_are_parsed_without_panic_and_any_line_round_trips() {
         // Times end at 9999-12-30T22:00Z.
         line.time_ms = time_ms % 253_402_207_200_000;
         (line.node, line.boot) = (node, Some(boot));
-        assert_eq!(BlockLogLine::parse(emitted(&line).as_bytes()), Ok(Some(line)));
+        assert_eq!(BlockLogLine::parse(emitted(&line).as_bytes()), Ok(Some(line.clone())));
+        let (subscriber, prefix) = (address.into(), Prefix64::from_bits(bits));
+        let claim = PrefixClaim { subscriber, gre_key, prefix };
+        let claimed = of_address_lane(BlockRecordKind::PrefixClaimed(claim));
+        let claimed = BlockLogLine { content: claimed.content, ..line };
+        assert_eq!(BlockLogLine::parse(emitted(&claimed).as_bytes()), Ok(Some(claimed)));
     });
 }

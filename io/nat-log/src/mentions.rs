@@ -1,10 +1,10 @@
-//! The blocks that a question is about, and the lanes they lie in.
+//! The blocks and prefixes that a question is about, and the lanes they lie in.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
 
-use crate::event::{AssignedBlock, BlockRecordKind};
+use crate::event::BlockRecordKind;
 use crate::history::LaneId;
+use crate::holding::{Holding, HomeHolding, HomeKey};
 use crate::line::{ADDRESS_LANE, BlockLogLine, Content, LANES};
 use crate::search::About;
 
@@ -15,9 +15,6 @@ pub(crate) enum System {
     Node(String),
 }
 
-/// The address and ports of a block, whichever home holds it.
-pub(crate) type BlockPorts = (Ipv4Addr, u16, u16);
-
 #[derive(Debug)]
 pub(crate) struct Mentions {
     about: About,
@@ -27,11 +24,21 @@ pub(crate) struct Mentions {
 /// What the records of a system name of the address, or of the home.
 #[derive(Debug, Default)]
 pub(crate) struct Mentioned {
-    /// The blocks asked for, each with the lanes in which records name it.
-    pub(crate) blocks: BTreeMap<BlockPorts, BTreeSet<LaneId>>,
+    /// The blocks and prefixes asked for.
+    pub(crate) holdings: BTreeMap<Holding, Naming>,
     pub(crate) shards: BTreeSet<u32>,
     /// Numbers of ports per block in all its records.
     sizes: BTreeSet<u32>,
+    /// True if the question is about a prefix.
+    is_of_prefix: bool,
+}
+
+/// How records name a block or a prefix.
+#[derive(Debug, Default)]
+pub(crate) struct Naming {
+    lanes: BTreeSet<LaneId>,
+    /// The homes asked for that are named with it.
+    pub(crate) homes: BTreeSet<HomeKey>,
 }
 
 impl Mentions {
@@ -39,12 +46,12 @@ impl Mentions {
         Self { about, systems: BTreeMap::new() }
     }
 
-    /// Takes a line that names the address.
+    /// Takes a line that names the address, prefix or home.
     pub(crate) fn note(&mut self, line: &BlockLogLine) {
-        let Some((block, shard)) = block_of(line) else { return };
-        let is_named = match self.about {
-            About::Port(public, _) => block.public == public,
-            about => about.is_named_by(block),
+        let Some((held, shard)) = held_in(line) else { return };
+        let is_named = match (self.about, held.holding) {
+            (About::Port(address, _), Holding::Ports { public, .. }) => public == address,
+            (about, _) => about.is_named_by(&held),
         };
         if !is_named {
             return;
@@ -55,11 +62,15 @@ impl Mentions {
             _ => (System::Node(line.node.clone()), None),
         };
         let named = self.systems.entry(system).or_default();
+        named.is_of_prefix = matches!(self.about, About::Ipv6(_));
         named.shards.insert(shard);
-        named.sizes.insert(u32::from(block.port_last - block.port_first) + 1);
-        if self.about.is_named_by(block) {
-            let lanes = named.blocks.entry(ports(block)).or_default();
-            lanes.extend(lane.map(|lane| (shard, lane)));
+        if let Holding::Ports { first, last, .. } = held.holding {
+            named.sizes.insert(u32::from(last - first) + 1);
+        }
+        if self.about.is_named_by(&held) {
+            let naming = named.holdings.entry(held.holding).or_default();
+            naming.lanes.extend(lane.map(|lane| (shard, lane)));
+            naming.homes.insert(held.home);
         }
     }
 
@@ -72,59 +83,65 @@ impl Mentions {
         self.systems.values().flat_map(Mentioned::all_lanes).collect()
     }
 
-    pub(crate) fn publics(&self) -> BTreeSet<Ipv4Addr> {
-        self.systems.values().flat_map(|named| named.blocks.keys()).map(|block| block.0).collect()
+    /// Returns the addresses and prefixes of what was asked for, as lines have them.
+    pub(crate) fn subjects(&self) -> BTreeSet<Vec<u8>> {
+        let holdings = self.systems.values().flat_map(|named| named.holdings.keys());
+        holdings.map(|holding| holding.subject().into_bytes()).collect()
     }
 
-    /// Whether the line is about a block that was asked for. For a question about a home: also if
-    /// another home holds the block.
+    /// Whether the line is about a block or prefix that was asked for. For a question about a home:
+    /// also if another home holds it.
     pub(crate) fn is_subject(&self, line: &BlockLogLine) -> bool {
-        let Some((block, _)) = block_of(line) else { return false };
+        let Some((held, _)) = held_in(line) else { return false };
         match self.about {
             About::Home(..) => {
-                self.systems.values().any(|named| named.blocks.contains_key(&ports(block)))
+                self.systems.values().any(|named| named.holdings.contains_key(&held.holding))
             }
-            about => about.is_named_by(block),
+            about => about.is_named_by(&held),
         }
     }
 }
 
 impl Mentioned {
-    /// Returns the lanes in which one of these blocks may lie: a block lies in one lane, unless the
-    /// block size was changed.
+    /// Returns the lanes in which one of these may lie: a block lies in one lane, unless the block
+    /// size was changed.
     pub(crate) fn lanes<'a>(
         &'a self,
-        blocks: impl Iterator<Item = &'a BlockPorts>,
+        holdings: impl Iterator<Item = &'a Holding>,
     ) -> BTreeSet<LaneId> {
-        let lanes: BTreeSet<LaneId> =
-            blocks.filter_map(|block| self.blocks.get(block)).flatten().copied().collect();
-        let is_settled = self.sizes.len() == 1;
+        let namings = holdings.filter_map(|holding| self.holdings.get(holding));
+        let lanes: BTreeSet<LaneId> = namings.flat_map(|naming| &naming.lanes).copied().collect();
+        let is_settled = self.sizes.len() <= 1;
         if lanes.is_empty() || !is_settled { self.all_lanes().collect() } else { lanes }
     }
 
-    /// Returns all lanes of its shards; without translation one lane is for all addresses.
+    /// Returns all lanes of its shards; one lane is for all prefixes, and without translation for
+    /// all addresses.
     fn all_lanes(&self) -> impl Iterator<Item = LaneId> {
         let is_whole = self.sizes.len() == 1 && self.sizes.contains(&(1 << 16));
-        let lanes = if is_whole { ADDRESS_LANE..ADDRESS_LANE + 1 } else { 0..LANES };
+        let is_one = is_whole || self.is_of_prefix;
+        let lanes = if is_one { ADDRESS_LANE..ADDRESS_LANE + 1 } else { 0..LANES };
         self.shards.iter().flat_map(move |&shard| lanes.clone().map(move |lane| (shard, lane)))
     }
 }
 
-pub(crate) fn ports(block: &AssignedBlock) -> BlockPorts {
-    (block.public, block.port_first, block.port_last)
-}
-
-fn block_of(line: &BlockLogLine) -> Option<(&AssignedBlock, u32)> {
+fn held_in(line: &BlockLogLine) -> Option<(HomeHolding, u32)> {
     match &line.content {
-        Content::Old { shard, block, .. } => Some((block, *shard)),
-        Content::Lane(event) => match &event.kind {
-            BlockRecordKind::Allocated(block)
-            | BlockRecordKind::Released(block)
-            | BlockRecordKind::Held { block, .. } => Some((block, event.shard)),
-            BlockRecordKind::Taken { .. }
-            | BlockRecordKind::Left
-            | BlockRecordKind::Listed { .. } => None,
-        },
+        Content::Old { shard, block, .. } => Some((block.into(), *shard)),
+        Content::Lane(event) => {
+            let held = match &event.kind {
+                BlockRecordKind::Allocated(block)
+                | BlockRecordKind::Released(block)
+                | BlockRecordKind::Held { block, .. } => block.into(),
+                BlockRecordKind::PrefixClaimed(claim)
+                | BlockRecordKind::PrefixReleased(claim)
+                | BlockRecordKind::PrefixHeld(claim) => claim.into(),
+                BlockRecordKind::Taken { .. }
+                | BlockRecordKind::Left
+                | BlockRecordKind::Listed { .. } => return None,
+            };
+            Some((held, event.shard))
+        }
         Content::Opened { .. } | Content::Closed | Content::Mark | Content::Lost(_) => None,
     }
 }

@@ -1,4 +1,5 @@
-//! Searches block logs for the home that held a public address and port at a time.
+//! Searches block logs for the home that held a public address and port, or an IPv6 address, at a
+//! time.
 //!
 //! ```text
 //!   files near the time --> which lanes? --> records of these lanes --> timelines --> answer
@@ -7,18 +8,18 @@
 //! ```
 //!
 //! A search needs no more memory for a log of a year than for one of an hour: it keeps the
-//! statements about the blocks that are asked for and, for each lane in which these lie, the gaps
-//! between its records.
+//! statements about the blocks and prefixes that are asked for and, for each lane in which these
+//! lie, the gaps between its records.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use crate::answer::LogAnswer;
-use crate::event::AssignedBlock;
 use crate::glance::{Glance, Mention};
 use crate::history::History;
+use crate::holding::{Holding, HomeHolding, Prefix64};
 use crate::line::{BlockLogLine, NotARecord, unix_ms};
 use crate::mentions::Mentions;
 use crate::source::{LogSource, LogSpan, SearchError};
@@ -47,27 +48,35 @@ pub enum About {
     Port(Ipv4Addr, u16),
     /// Which homes had ports of this address?
     Address(Ipv4Addr),
-    /// Which ports had this home? Without a key: with any.
+    /// Which home had claimed the /64 of this address?
+    Ipv6(Ipv6Addr),
+    /// Which ports and prefixes had this home? Without a key: with any.
     Home(Ipv4Addr, Option<u32>),
 }
 
 impl About {
-    /// Returns the address: lines that do not name it are about something else.
-    pub(crate) fn address(self) -> Ipv4Addr {
+    /// Returns the address or prefix as lines have it: those without it are about something else.
+    pub(crate) fn needle(self) -> String {
         match self {
-            Self::Port(address, _) | Self::Address(address) | Self::Home(address, _) => address,
+            Self::Port(address, _) | Self::Address(address) | Self::Home(address, _) => {
+                address.to_string()
+            }
+            Self::Ipv6(address) => Prefix64::of(address).to_string(),
         }
     }
 
-    pub(crate) fn is_named_by(self, block: &AssignedBlock) -> bool {
-        match self {
-            Self::Port(public, port) => {
-                block.public == public && (block.port_first..=block.port_last).contains(&port)
+    pub(crate) fn is_named_by(self, held: &HomeHolding) -> bool {
+        match (self, held.holding) {
+            (Self::Port(address, port), Holding::Ports { public, first, last }) => {
+                public == address && (first..=last).contains(&port)
             }
-            Self::Address(public) => block.public == public,
-            Self::Home(home, key) => {
-                block.subscriber == home && key.is_none_or(|key| block.gre_key == Some(key))
+            (Self::Address(address), Holding::Ports { public, .. }) => public == address,
+            (Self::Ipv6(address), Holding::Prefix(prefix)) => prefix == Prefix64::of(address),
+            (Self::Home(home, key), _) => {
+                held.home.0 == home && key.is_none_or(|key| held.home.1 == Some(key))
             }
+            (Self::Port(..) | Self::Address(_), Holding::Prefix(_))
+            | (Self::Ipv6(_), Holding::Ports { .. }) => false,
         }
     }
 }
@@ -136,10 +145,9 @@ fn near<'a>(
 fn search(logs: &[LogSource<'_>], question: &LogQuestion) -> Result<LogAnswer, SearchError> {
     let (mentions, lengths) = find(logs, question)?;
     let wanted = mentions.lanes();
-    let publics = mentions.publics().iter().map(|public| public.to_string().into_bytes()).collect();
     let mut reading = SecondPass {
         mentions: &mentions,
-        publics,
+        subjects: mentions.subjects(),
         history: History::of(wanted),
         glance: Glance::new(),
         lines_unreadable: 0,
@@ -157,14 +165,14 @@ fn search(logs: &[LogSource<'_>], question: &LogQuestion) -> Result<LogAnswer, S
     Ok(LogAnswer { lines_unreadable: reading.lines_unreadable, ..court.answer() })
 }
 
-/// The first pass: finds the blocks, with their lanes, that the question is about, and the length
-/// of each log.
+/// The first pass: finds the blocks and prefixes, with their lanes, that the question is about, and
+/// the length of each log.
 fn find(
     logs: &[LogSource<'_>],
     question: &LogQuestion,
 ) -> Result<(Mentions, Vec<u64>), SearchError> {
     let (mut mentions, mention) =
-        (Mentions::new(question.about), Mention::new(question.about.address()));
+        (Mentions::new(question.about), Mention::new(&question.about.needle()));
     let mut lengths = Vec::new();
     for log in logs {
         let mut lines = log.lines_up_to(u64::MAX)?;
@@ -183,8 +191,8 @@ fn find(
 /// The state of the second pass.
 struct SecondPass<'a> {
     mentions: &'a Mentions,
-    /// The addresses of the blocks asked for, as lines contain them.
-    publics: BTreeSet<Vec<u8>>,
+    /// The addresses of the blocks, and the prefixes, asked for, as lines contain them.
+    subjects: BTreeSet<Vec<u8>>,
     history: History,
     glance: Glance,
     lines_unreadable: u64,
@@ -197,8 +205,8 @@ impl SecondPass<'_> {
         {
             let is_elsewhere =
                 seen.lane.is_some_and(|(lane, ..)| !self.history.is_wanted((seen.shard, lane)));
-            let public = self.glance.public(&seen);
-            let is_other = public.is_some_and(|public| !self.publics.contains(public));
+            let subject = self.glance.subject(&seen);
+            let is_other = subject.is_some_and(|subject| !self.subjects.contains(subject));
             if is_elsewhere || is_other {
                 return self.history.pass(&seen);
             }

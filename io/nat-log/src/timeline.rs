@@ -1,5 +1,5 @@
-//! Replays the records of one lane: which home held a block from when to when, and which times the
-//! logs do not cover.
+//! Replays the records of one lane: which home held a block or prefix from when to when, and which
+//! times the logs do not cover.
 //!
 //! ```text
 //!   ownerships in the order of epochs    n1, epoch 3              n2, epoch 7
@@ -15,52 +15,21 @@
 //! other home can have had it meanwhile.
 
 use crate::answer::{Begin, Reason, TenancyEnd};
-use crate::event::AssignedBlock;
 use crate::history::{LifeId, LoggedListing, Statement, StatementKind};
+use crate::holding::HomeHolding;
 use crate::lineage::{LineageKind, LoggedLineage};
 use crate::runs::{Point, Run};
+use crate::tenancy::{LogDoubt, Tenancy};
 
 /// Longest time from the last mark of a log that was cut off to the next listing in which a home
 /// with the same block before and after counts as having held it throughout. For another home to
 /// hold it in between, the block would have had to be released, rest for `quarantine_sec`, serve
-/// the other home, be released and rest again. At most the block was free for a moment, if its node
-/// lost its state and assigned it to the same home in an incarnation whose log is missing.
+/// the other home, be released and rest again; a prefix would have had to be another home's for
+/// `claim_hold_sec`. At most the block was free for a moment, if its node lost its state and
+/// assigned it to the same home in an incarnation whose log is missing.
 const SHORT_MS: u64 = 30_000;
 /// Within this time no process starts or rejoins, gets a lane back, and loses it to another.
 const LIFE_MS: u64 = 2000;
-
-/// A time in which a home held a block. Milliseconds since 1970, both ends included.
-#[derive(Clone, Debug)]
-pub(crate) struct Tenancy {
-    pub(crate) shard: u32,
-    pub(crate) block: AssignedBlock,
-    /// The incarnations that had the block, in order.
-    pub(crate) lives: Vec<LifeId>,
-    /// The first time at which the home is known to hold it.
-    pub(crate) begin_ms: u64,
-    pub(crate) begin: Begin,
-    /// `None`: it lasts beyond the end of the logs.
-    pub(crate) end_ms: Option<u64>,
-    pub(crate) end: TenancyEnd,
-    /// If a doubt ended it: it may have lasted until this time, since no other home had the block
-    /// before.
-    pub(crate) may_last_ms: Option<u64>,
-}
-
-/// A time for which the logs do not show whether a home held the block.
-#[derive(Clone, Debug)]
-pub(crate) struct LogDoubt {
-    /// `None`: without a beginning.
-    pub(crate) from_ms: Option<u64>,
-    /// `None`: without an end.
-    pub(crate) until_ms: Option<u64>,
-    pub(crate) reason: Reason,
-    /// The incarnation and the epoch that it is about.
-    pub(crate) owner: Option<(LifeId, u64)>,
-    /// True before the first and after the last record of a log, where the address may well have
-    /// belonged to another system.
-    pub(crate) is_outside: bool,
-}
 
 /// What the records of a lane show about a block.
 #[derive(Debug, Default)]
@@ -84,7 +53,7 @@ enum Trust {
 }
 
 #[derive(Clone, Debug)]
-enum Holding {
+enum HolderState {
     Free,
     /// Held by the home of this tenancy.
     Held(usize),
@@ -102,6 +71,12 @@ struct Open {
     trust: Trust,
     /// The part that has not ended; earlier parts have other reasons.
     part: LogDoubt,
+}
+
+impl Open {
+    fn is_short(&self, at_ms: u64) -> bool {
+        self.since_ms.is_some_and(|since_ms| at_ms.abs_diff(since_ms) <= SHORT_MS)
+    }
 }
 
 /// A home that has the block when a doubt ends.
@@ -128,7 +103,7 @@ impl FoundHome {
 pub(crate) fn play(
     lineages: &[LoggedLineage<'_>],
     clock_error_ms: u64,
-    is_subject: impl Fn(&AssignedBlock) -> bool,
+    is_subject: impl Fn(&HomeHolding) -> bool,
 ) -> Timeline {
     let is_known = !lineages.is_empty();
     let part = LogDoubt {
@@ -137,9 +112,10 @@ pub(crate) fn play(
         reason: if is_known { Reason::BeforeLogs } else { Reason::LaneMissing },
         owner: lineages.first().map(LoggedLineage::name),
         is_outside: is_known,
+        is_brief: false,
     };
     let open = Open { first: 0, since_ms: None, held: None, trust: Trust::Proof, part };
-    let (out, state) = (Timeline::default(), Holding::Unknown(open));
+    let (out, state) = (Timeline::default(), HolderState::Unknown(open));
     let mut player = Player { out, state, confirmed_ms: 0, clock_error_ms, is_subject };
     let mut before: Option<&LoggedLineage<'_>> = None;
     for lineage in lineages {
@@ -155,14 +131,14 @@ pub(crate) fn play(
 
 struct Player<F> {
     out: Timeline,
-    state: Holding,
+    state: HolderState,
     /// The last time at which the state was certain.
     confirmed_ms: u64,
     clock_error_ms: u64,
     is_subject: F,
 }
 
-impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
+impl<F: Fn(&HomeHolding) -> bool> Player<F> {
     /// Moves on to the next ownership of a lane of a cluster.
     fn enter(&mut self, before: Option<&LoggedLineage<'_>>, next: &LoggedLineage<'_>) {
         let Some(before) = before else { return };
@@ -203,7 +179,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
     /// Continues the lane with another owner, or with the same one after it gave it away; no block
     /// was assigned meanwhile.
     fn hand_over(&mut self, at_ms: u64, next: &LoggedLineage<'_>) {
-        if matches!(self.state, Holding::Held(_)) {
+        if matches!(self.state, HolderState::Held(_)) {
             self.doubt(at_ms, Reason::NotListed, Trust::Clean, Some(next.name()));
         }
     }
@@ -244,10 +220,10 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
 
     /// Ends every block that a standalone node had assigned, then or earlier.
     fn end_all(&mut self, at_ms: u64, end: TenancyEnd) {
-        match std::mem::replace(&mut self.state, Holding::Free) {
-            Holding::Free => {}
-            Holding::Held(tenancy) => self.end(tenancy, at_ms, end),
-            Holding::Unknown(open) => {
+        match std::mem::replace(&mut self.state, HolderState::Free) {
+            HolderState::Free => {}
+            HolderState::Held(tenancy) => self.end(tenancy, at_ms, end),
+            HolderState::Unknown(open) => {
                 self.close_part(open.part, at_ms);
                 self.may_last(open.held, at_ms);
             }
@@ -286,8 +262,8 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
         let statements = within(&lineage.owner.statements, run, |statement| statement.at);
         let is_subject = &self.is_subject;
         let statements: Vec<&Statement> =
-            statements.iter().filter(|statement| is_subject(&statement.block)).collect();
-        if matches!(self.state, Holding::Unknown(_)) {
+            statements.iter().filter(|statement| is_subject(&statement.held)).collect();
+        if matches!(self.state, HolderState::Unknown(_)) {
             let listings = within(&lineage.owner.listings, run, |listing| listing.at);
             self.look_up(run, listings, statements.first().copied(), lineage);
         }
@@ -318,12 +294,12 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
     }
 
     fn take(&mut self, statement: &Statement, lineage: &LoggedLineage<'_>) {
-        let (at_ms, block) = (statement.at.time_ms, statement.block);
+        let (at_ms, held) = (statement.at.time_ms, statement.held);
         let is_held =
-            matches!(&self.state, Holding::Held(it) if self.out.tenancies[*it].block == block);
+            matches!(&self.state, HolderState::Held(it) if self.out.tenancies[*it].held == held);
         match (&self.state, statement.kind) {
-            (Holding::Free, StatementKind::Allocated) => {}
-            (Holding::Held(tenancy), StatementKind::Allocated) if !is_held => {
+            (HolderState::Free, StatementKind::Allocated) => {}
+            (HolderState::Held(tenancy), StatementKind::Allocated) if !is_held => {
                 // The record of its release is missing: it was over by then.
                 let tenancy = *tenancy;
                 self.out.doubts.push(LogDoubt {
@@ -332,9 +308,10 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
                     reason: Reason::Contradiction,
                     owner: Some(lineage.name()),
                     is_outside: false,
+                    is_brief: false,
                 });
                 self.end(tenancy, at_ms, TenancyEnd::GivenToAnother);
-                self.state = Holding::Free;
+                self.state = HolderState::Free;
             }
             _ if is_held => {}
             _ => {
@@ -346,18 +323,18 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
             }
         }
         match (&self.state, statement.kind) {
-            (Holding::Free, StatementKind::Allocated) => {
+            (HolderState::Free, StatementKind::Allocated) => {
                 self.begin(statement, at_ms, Begin::Allocated)
             }
-            (Holding::Held(tenancy), StatementKind::Released) => {
+            (HolderState::Held(tenancy), StatementKind::Released) => {
                 let tenancy = *tenancy;
                 self.joined(tenancy, lineage);
                 self.end(tenancy, at_ms, TenancyEnd::Released);
-                self.state = Holding::Free;
+                self.state = HolderState::Free;
             }
             _ => {}
         }
-        if let Holding::Held(tenancy) = self.state {
+        if let HolderState::Held(tenancy) = self.state {
             self.joined(tenancy, lineage);
         }
         self.confirmed_ms = at_ms;
@@ -365,31 +342,38 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
 
     /// Begins a doubt: from `at_ms` on, records may be missing.
     fn doubt(&mut self, at_ms: u64, reason: Reason, trust: Trust, owner: Option<(LifeId, u64)>) {
-        let part =
-            LogDoubt { from_ms: Some(at_ms), until_ms: None, reason, owner, is_outside: false };
+        let part = LogDoubt {
+            from_ms: Some(at_ms),
+            until_ms: None,
+            reason,
+            owner,
+            is_outside: false,
+            is_brief: false,
+        };
         let first = self.out.doubts.len();
-        let held = match std::mem::replace(&mut self.state, Holding::Free) {
-            Holding::Free => None,
-            Holding::Held(tenancy) => {
+        let held = match std::mem::replace(&mut self.state, HolderState::Free) {
+            HolderState::Free => None,
+            HolderState::Held(tenancy) => {
                 self.end(tenancy, at_ms, TenancyEnd::Unknown);
                 Some(tenancy)
             }
-            Holding::Unknown(open) => {
+            HolderState::Unknown(open) => {
                 self.close_part(open.part.clone(), at_ms);
-                self.state = Holding::Unknown(Open { trust: Trust::Proof, part, ..open });
+                self.state = HolderState::Unknown(Open { trust: Trust::Proof, part, ..open });
                 return;
             }
         };
-        self.state = Holding::Unknown(Open { first, since_ms: Some(at_ms), held, trust, part });
+        self.state = HolderState::Unknown(Open { first, since_ms: Some(at_ms), held, trust, part });
     }
 
     /// Ends a doubt: the block is free, or held, at `at_ms`.
     fn resolve(&mut self, at_ms: u64, found: Option<FoundHome>, lineage: &LoggedLineage<'_>) {
-        let open = match std::mem::replace(&mut self.state, Holding::Free) {
-            Holding::Unknown(open) => open,
+        let open = match std::mem::replace(&mut self.state, HolderState::Free) {
+            HolderState::Unknown(open) => open,
             known => return self.state = known,
         };
-        self.close_part(open.part.clone(), at_ms);
+        let is_brief = open.trust == Trust::Short && open.is_short(at_ms);
+        self.close_part(LogDoubt { is_brief, ..open.part.clone() }, at_ms);
         self.confirmed_ms = at_ms;
         let Some(found) = found else {
             if let Some(tenancy) = open.held.filter(|_| open.trust == Trust::Clean) {
@@ -400,7 +384,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
             }
             return;
         };
-        let is_same = |tenancy: &usize| self.out.tenancies[*tenancy].block == found.statement.block;
+        let is_same = |tenancy: &usize| self.out.tenancies[*tenancy].held == found.statement.held;
         let begin_ms = match found.since_ms {
             Some(since_ms) => since_ms.min(at_ms).max(open.since_ms.unwrap_or(0)),
             None => at_ms,
@@ -410,7 +394,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
                 self.out.doubts.truncate(open.first);
                 let tenancy_of = &mut self.out.tenancies[tenancy];
                 (tenancy_of.end_ms, tenancy_of.end) = (None, TenancyEnd::Open);
-                self.state = Holding::Held(tenancy);
+                self.state = HolderState::Held(tenancy);
             }
             None => {
                 let is_later = |doubt: &LogDoubt| doubt.from_ms.is_some_and(|from| from > begin_ms);
@@ -428,7 +412,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
                 self.begin(&found.statement, begin_ms, begin);
             }
         }
-        if let Holding::Held(tenancy) = self.state {
+        if let HolderState::Held(tenancy) = self.state {
             self.joined(tenancy, lineage);
         }
     }
@@ -438,7 +422,7 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
         match (open.trust, found.since_ms) {
             (Trust::Clean, _) => true,
             (_, Some(since_ms)) => since_ms.saturating_add(self.clock_error_ms) <= doubted_ms,
-            (Trust::Short, None) => found.is_listed && at_ms.abs_diff(doubted_ms) <= SHORT_MS,
+            (Trust::Short, None) => found.is_listed && open.is_short(at_ms),
             (Trust::Proof, None) => false,
         }
     }
@@ -448,10 +432,10 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
     }
 
     fn begin(&mut self, statement: &Statement, begin_ms: u64, begin: Begin) {
-        self.state = Holding::Held(self.out.tenancies.len());
+        self.state = HolderState::Held(self.out.tenancies.len());
         self.out.tenancies.push(Tenancy {
             shard: statement.shard,
-            block: statement.block,
+            held: statement.held,
             lives: Vec::new(),
             begin_ms,
             begin,
@@ -493,16 +477,23 @@ impl<F: Fn(&AssignedBlock) -> bool> Player<F> {
         }
         let owner = last.map(LoggedLineage::name);
         match (&self.state, from_ms) {
-            (Holding::Unknown(open), Some(from_ms)) => {
+            (HolderState::Unknown(open), Some(from_ms)) => {
                 let (part, held) = (open.part.clone(), open.held);
                 self.close_part(part, from_ms);
                 self.may_last(held, u64::MAX);
             }
-            (Holding::Unknown(open), None) => self.out.doubts.push(open.part.clone()),
+            (HolderState::Unknown(open), None) => self.out.doubts.push(open.part.clone()),
             _ => {}
         }
         if from_ms.is_some() {
-            self.out.doubts.push(LogDoubt { from_ms, until_ms: None, reason, owner, is_outside });
+            self.out.doubts.push(LogDoubt {
+                from_ms,
+                until_ms: None,
+                reason,
+                owner,
+                is_outside,
+                is_brief: false,
+            });
         }
         self.out.end_ms = from_ms;
         self.out

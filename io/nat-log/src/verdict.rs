@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use crate::answer::{Begin, BlockHolder, LogAnswer, LogVerdict, Missing, Reason};
-use crate::event::AssignedBlock;
 use crate::history::{History, LaneId, LifeId, LoggedIncarnation};
+use crate::holding::{Holding, HomeHolding};
 use crate::line::system_time;
 use crate::lineage::{LineageKind, LoggedLineage};
-use crate::mentions::{BlockPorts, Mentioned, Mentions, System, ports};
+use crate::mentions::{Mentioned, Mentions, System};
 use crate::search::{About, LogQuestion};
-use crate::timeline::{LogDoubt, Tenancy, Timeline, play};
+use crate::tenancy::{LogDoubt, Tenancy};
+use crate::timeline::{Timeline, play};
 
 pub(crate) struct Court<'a> {
     pub(crate) question: &'a LogQuestion,
@@ -17,7 +18,7 @@ pub(crate) struct Court<'a> {
     pub(crate) history: &'a History,
 }
 
-/// What one lane shows about a block.
+/// What one lane shows about a block, or about a home's claim of a prefix.
 struct Testimony {
     lane: LaneId,
     timeline: Timeline,
@@ -73,7 +74,7 @@ impl Court<'_> {
         let has_holder = systems.iter().any(is_holding);
         for testimony in systems.iter().flatten() {
             let tenancies = testimony.timeline.tenancies.iter();
-            let tenancies = tenancies.filter(|it| interval.has(it) && self.is_asked(&it.block));
+            let tenancies = tenancies.filter(|it| interval.has(it) && self.is_asked(&it.held));
             holders.extend(tenancies.map(|it| self.holder(it)));
             // If a home of one system has the block, another system whose records had not begun, or
             // had ended, did not have the address.
@@ -90,7 +91,8 @@ impl Court<'_> {
     fn verdict(&self, answer: &LogAnswer) -> LogVerdict {
         let homes: BTreeSet<_> =
             answer.holders.iter().map(|holder| (holder.subscriber, holder.gre_key)).collect();
-        let is_one = homes.len() == 1 || !matches!(self.question.about, About::Port(..));
+        let is_of_one = matches!(self.question.about, About::Port(..) | About::Ipv6(_));
+        let is_one = homes.len() == 1 || !is_of_one;
         match (answer.missing.is_empty(), homes.is_empty()) {
             (true, true) => LogVerdict::Nobody,
             (true, false) if is_one => LogVerdict::Held,
@@ -109,29 +111,49 @@ impl Court<'_> {
         Some(Interval { from_ms: end_ms, until_ms: end_ms, is_end: true })
     }
 
-    /// Returns the timelines of the blocks asked for, in every lane of the system in which they may
-    /// lie.
+    /// Returns the timelines of the blocks and prefixes asked for, in every lane of the system in
+    /// which they may lie.
     fn testimonies(&self, system: &System, named: &Mentioned) -> Vec<Testimony> {
-        let mut all = Vec::new();
-        let mut add = |lanes: BTreeSet<LaneId>, is_subject: &dyn Fn(&AssignedBlock) -> bool| {
-            for lane in lanes {
-                let lineages = self.lineages(system, lane);
-                let timeline = play(&lineages, self.question.clock_error_ms(), is_subject);
-                all.push(Testimony { lane, timeline });
-            }
-        };
         let about = self.question.about;
+        let mut all = Vec::new();
         if let About::Port(..) = about {
-            add(named.lanes(named.blocks.keys()), &|block| about.is_named_by(block));
-        } else {
-            for block in named.blocks.keys() {
-                let is_it = |other: &AssignedBlock| ports(other) == *block;
-                add(named.lanes(std::iter::once(block)), &is_it);
+            let is_it = |held: &HomeHolding| about.is_named_by(held);
+            self.add(&mut all, system, named.lanes(named.holdings.keys()), &is_it);
+            return all;
+        }
+        for (holding, naming) in &named.holdings {
+            let lanes = named.lanes(std::iter::once(holding));
+            if let Holding::Prefix(_) = holding {
+                // Two homes may hold it at a time.
+                for home in &naming.homes {
+                    let is_it = |held: &HomeHolding| (held.home, held.holding) == (*home, *holding);
+                    self.add(&mut all, system, lanes.clone(), &is_it);
+                }
+            } else {
+                self.add(&mut all, system, lanes, &|held| held.holding == *holding);
             }
-            // Blocks that no record names.
-            add(named.lanes(std::iter::empty::<&BlockPorts>()), &|_| false);
+        }
+        // Blocks that no record names, and homes that no record names with the prefix.
+        let lanes = named.lanes(std::iter::empty());
+        self.add(&mut all, system, lanes, &|_| false);
+        if let About::Ipv6(_) = about {
+            leave_out_brief_doubts(&mut all);
         }
         all
+    }
+
+    fn add(
+        &self,
+        all: &mut Vec<Testimony>,
+        system: &System,
+        lanes: BTreeSet<LaneId>,
+        is_subject: &dyn Fn(&HomeHolding) -> bool,
+    ) {
+        for lane in lanes {
+            let lineages = self.lineages(system, lane);
+            let timeline = play(&lineages, self.question.clock_error_ms(), is_subject);
+            all.push(Testimony { lane, timeline });
+        }
     }
 
     /// Returns the owners of a lane, one after the other.
@@ -169,15 +191,15 @@ impl Court<'_> {
         &self.history.lives[life]
     }
 
-    fn is_asked(&self, block: &AssignedBlock) -> bool {
+    fn is_asked(&self, held: &HomeHolding) -> bool {
         match self.question.about {
-            About::Home(..) => self.question.about.is_named_by(block),
-            About::Port(..) | About::Address(_) => true,
+            About::Home(..) => self.question.about.is_named_by(held),
+            About::Port(..) | About::Address(_) | About::Ipv6(_) => true,
         }
     }
 
     fn holder(&self, tenancy: &Tenancy) -> BlockHolder {
-        let block = tenancy.block;
+        let HomeHolding { home: (subscriber, gre_key), holding } = tenancy.held;
         let mut nodes: Vec<String> =
             tenancy.lives.iter().map(|life| self.life(*life).node.clone()).collect();
         nodes.dedup();
@@ -189,10 +211,9 @@ impl Court<'_> {
             end: tenancy.end,
             nodes,
             shard: tenancy.shard,
-            subscriber: block.subscriber,
-            gre_key: block.gre_key,
-            public: block.public,
-            ports: (block.port_first, block.port_last),
+            subscriber,
+            gre_key,
+            holding,
         }
     }
 
@@ -211,6 +232,30 @@ impl Court<'_> {
             node: doubt.owner.map(|(life, _)| self.life(life).node.clone()),
             epoch: doubt.owner.map(|(_, epoch)| epoch).filter(|epoch| *epoch > 0),
         }
+    }
+}
+
+/// Leaves out the doubts about a home of a prefix that are too short for it if another home held
+/// the prefix throughout, and this one neither before nor after.
+fn leave_out_brief_doubts(all: &mut [Testimony]) {
+    let held: Vec<_> = all.iter().map(|it| (it.lane, it.timeline.tenancies.clone())).collect();
+    for (Testimony { lane, timeline }, (_, own)) in all.iter_mut().zip(&held) {
+        timeline.doubts.retain(|doubt| {
+            let (true, Some(from_ms), Some(until_ms)) =
+                (doubt.is_brief, doubt.from_ms, doubt.until_ms)
+            else {
+                return true;
+            };
+            let others = held.iter().filter(|(held_in, _)| held_in == lane);
+            let is_throughout = others.flat_map(|(_, tenancies)| tenancies).any(|it| {
+                it.begin_ms <= from_ms && it.end_ms.is_none_or(|end_ms| until_ms <= end_ms)
+            });
+            let is_near = own.iter().any(|it| {
+                let end_ms = it.may_last_ms.or(it.end_ms);
+                it.begin_ms <= until_ms && end_ms.is_none_or(|end_ms| from_ms <= end_ms)
+            });
+            !is_throughout || is_near
+        });
     }
 }
 

@@ -5,13 +5,13 @@
 //! which repeats the previous code.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 /// Control socket of BIRD 2 on Debian.
@@ -28,11 +28,11 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExportedRoute {
     /// Destination.
-    pub prefix: Ipv4Net,
+    pub prefix: IpNet,
     /// MED; `None` if the filter sets none.
     pub med: Option<u32>,
     /// The next hop announced; `None` if it is left to BGP.
-    pub next_hop: Option<Ipv4Addr>,
+    pub next_hop: Option<IpAddr>,
 }
 
 /// Why BIRD's routes are not known.
@@ -226,7 +226,11 @@ pub(crate) fn parse(lines: &[String]) -> Vec<ExportedRoute> {
         {
             match name.trim() {
                 "BGP.med" => route.med = value.trim().parse().ok(),
-                "BGP.next_hop" => route.next_hop = value.trim().parse().ok(),
+                // A link-local address may follow the global one (RFC 2545 section 3).
+                "BGP.next_hop" => {
+                    let global = value.split_whitespace().next();
+                    route.next_hop = global.and_then(|it| it.parse().ok());
+                }
                 _ => {}
             }
         }

@@ -27,8 +27,29 @@ const ROUTES: &str = "1007-Table weir_prefixes:\n \
     1008-\tType: inherit univ\n\
     0000 \n";
 
-fn route(prefix: &str, med: Option<u32>, next_hop: Option<[u8; 4]>) -> ExportedRoute {
-    ExportedRoute { prefix: prefix.parse().unwrap(), med, next_hop: next_hop.map(Ipv4Addr::from) }
+/// What BIRD answers for a protocol with a channel for each family.
+const ROUTES_OF_BOTH: &str = "1007-Table weir_prefixes:\n \
+    203.0.113.0/28       unicast [weir_internet 08:02:02.282] * (10)\n \
+    \tvia 10.2.0.11 on weir0 onlink\n\
+    1008-\tType: inherit univ\n\
+    1012-\tBGP.next_hop: 10.2.0.11\n \
+    \tBGP.med: 2147483000\n \
+    \tKernel.source: 4\n \
+    \tKernel.metric: 2147483000\n\
+    1007-\n \
+    Table weir_prefixes6:\n \
+    2001:db8:100::/48    unicast [weir_internet6 08:02:02.282] * (10)\n \
+    \tvia fd00:2::11 on weir0 onlink\n\
+    1008-\tType: inherit univ\n\
+    1012-\tBGP.next_hop: fd00:2::11\n \
+    \tBGP.med: 2147483000\n\
+    1007-2001:db8:200:1000:2000::/80 unicast [weir_internet6 08:02:02.282] * (10)\n\
+    1012-\tBGP.next_hop: fd00:2::12 fe80::12\n\
+    0000 \n";
+
+fn route(prefix: &str, med: Option<u32>, next_hop: Option<&str>) -> ExportedRoute {
+    let next_hop = next_hop.map(|it| it.parse().unwrap());
+    ExportedRoute { prefix: prefix.parse().unwrap(), med, next_hop }
 }
 
 /// Asks a fake BIRD that gives these answers, and records the questions.
@@ -65,12 +86,25 @@ fn exported_routes_are_read_with_med_and_next_hop() {
         routes.unwrap(),
         [
             route("203.0.113.0/28", None, None),
-            route("203.0.113.16/28", Some(2_147_483_649), Some([10, 10, 0, 11])),
+            route("203.0.113.16/28", Some(2_147_483_649), Some("10.10.0.11")),
         ]
     );
     assert_eq!(
         questions,
         "show protocols internet_switch\nshow route export internet_switch all\n"
+    );
+}
+
+#[test]
+fn exported_routes_of_both_families_are_read_from_one_answer() {
+    let (routes, _) = ask_one_that_answers(&[UP, ROUTES_OF_BOTH]);
+    assert_eq!(
+        routes.unwrap(),
+        [
+            route("203.0.113.0/28", Some(2_147_483_000), Some("10.2.0.11")),
+            route("2001:db8:100::/48", Some(2_147_483_000), Some("fd00:2::11")),
+            route("2001:db8:200:1000:2000::/80", None, Some("fd00:2::12")),
+        ]
     );
 }
 
@@ -101,7 +135,7 @@ fn bird_errors_are_worded_for_an_operator() {
 #[test]
 fn any_answer_ends_and_none_panics() {
     bolero::check!().with_type::<(Vec<(u16, u8)>, Vec<u8>)>().for_each(|(edits, any)| {
-        let mut edited = [UP, ROUTES].concat().into_bytes();
+        let mut edited = [UP, ROUTES, ROUTES_OF_BOTH].concat().into_bytes();
         for (at, value) in edits {
             let at = usize::from(*at) % edited.len();
             edited[at] = *value;

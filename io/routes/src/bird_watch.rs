@@ -6,9 +6,9 @@
 //!   routes in the kernel ----> prefixes due --------+                         changes
 //! ```
 //!
-//! - A side is up while one of its sessions is established and exports every prefix that is due. A
-//!   prefix is due if the kernel had it at this look and at the previous one: BIRD needs a moment
-//!   to learn it.
+//! - A side is up while one of its sessions is established and exports every IPv4 prefix that is
+//!   due, and one, the same or another, every IPv6 prefix. A prefix is due if the kernel had it at
+//!   this look and at the previous one: BIRD needs a moment to learn it.
 //! - A prefix that was not exported for [`LASTS_MS`] counts as missing until it is due again and
 //!   exported, or until BIRD has another configuration or other protocols, or leaves a look without
 //!   an answer: a node that is drained because of the missing export has no routes left that could
@@ -20,13 +20,13 @@
 //!   known yet is up at once. Looks that are further apart than [`GAP_MAX_MS`] prove nothing about
 //!   the time between them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
-use crate::bird::{BirdError, Conversation, is_protocol_name, parse};
+use crate::bird_report::{BirdReport, ListedExports, LookAnswer, ask, judge};
 use crate::route::RouteSide;
 
 /// Longest duration of a look.
@@ -126,7 +126,7 @@ pub struct SideChange {
 pub struct BirdWatch {
     watched: WatchedBird,
     /// Prefixes in the kernel at the last look, by side.
-    known: [BTreeSet<Ipv4Net>; 2],
+    known: [BTreeSet<IpNet>; 2],
     /// Prefixes that each side did not export when it last lacked one.
     lacks: [Lack; 2],
     /// The newest lists of exported prefixes, while they need not be read again.
@@ -149,14 +149,13 @@ impl BirdWatch {
 
     /// Asks BIRD, within [`LOOK_DEADLINE`]. `in_kernel` holds the prefixes that the guard has set,
     /// by side.
-    pub fn look(&mut self, in_kernel: [BTreeSet<Ipv4Net>; 2]) -> [SideView; 2] {
+    pub fn look(&mut self, in_kernel: [BTreeSet<IpNet>; 2]) -> [SideView; 2] {
         let is_same = self.known == in_kernel;
         let listed = self.listed.take().filter(|it| is_same && it.at.elapsed() < LIST_INTERVAL);
         let answer = ask(&self.watched, listed.as_ref());
         let before = std::mem::replace(&mut self.known, in_kernel);
         let views = [0, 1].map(|at| {
-            let due: BTreeSet<Ipv4Net> =
-                self.known[at].intersection(&before[at]).copied().collect();
+            let due: BTreeSet<IpNet> = self.known[at].intersection(&before[at]).copied().collect();
             let (view, missing) = judge(&self.watched.protocols[at], &answer, &due);
             let (lack, damping) = (&mut self.lacks[at], &mut self.damping[at]);
             let LookAnswer::Report(report) = &answer else { return view };
@@ -202,19 +201,11 @@ impl BirdWatch {
     }
 }
 
-/// Prefixes that the sessions export, as of one reading of all lists.
-#[derive(Debug)]
-struct ListedExports {
-    at: Instant,
-    setting: Vec<String>,
-    exported: BTreeMap<String, Result<BTreeSet<Ipv4Net>, String>>,
-}
-
 /// Prefixes that were due and not exported, and BIRD's setting at that time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Lack {
     setting: Vec<String>,
-    missing: BTreeSet<Ipv4Net>,
+    missing: BTreeSet<IpNet>,
 }
 
 /// Turns the observations of a side into the state that counts: one that has lasted.
@@ -303,136 +294,6 @@ impl Damping {
         self.has_lacked =
             self.shown.state == SideState::NotExporting && (self.has_lacked || lacks_long);
     }
-}
-
-/// BIRD's answer at one look.
-#[derive(Debug)]
-enum LookAnswer {
-    Report(BirdReport),
-    /// This process may not ask BIRD.
-    NotAllowed(String),
-    Nothing(String),
-}
-
-/// What BIRD reports of the watched protocols.
-#[derive(Debug, Default)]
-struct BirdReport {
-    /// State of each BGP session by protocol name, the error being BIRD's words if it is not
-    /// established. Protocols that BIRD does not have are missing.
-    sessions: BTreeMap<String, Result<(), String>>,
-    /// Prefixes that each established session exports, or BIRD's refusal to list them.
-    exported: BTreeMap<String, Result<BTreeSet<Ipv4Net>, String>>,
-    /// When BIRD was started and configured, and the states of its protocols with their times:
-    /// exports change only together with these.
-    setting: Vec<String>,
-}
-
-fn ask(watched: &WatchedBird, listed: Option<&ListedExports>) -> LookAnswer {
-    match read_report(watched, listed) {
-        Ok(report) => LookAnswer::Report(report),
-        Err(error @ BirdError::NotAllowed { .. }) => LookAnswer::NotAllowed(error.to_string()),
-        Err(error) => LookAnswer::Nothing(error.to_string()),
-    }
-}
-
-fn read_report(
-    watched: &WatchedBird,
-    listed: Option<&ListedExports>,
-) -> Result<BirdReport, BirdError> {
-    let mut bird = Conversation::begin(&watched.socket, LOOK_DEADLINE)?;
-    let lines = bird.ask("show protocols")?.map_err(std::io::Error::other)?;
-    let mut report = BirdReport { sessions: sessions(&lines), ..BirdReport::default() };
-    let status = bird.ask("show status")?.map_err(std::io::Error::other)?;
-    report.setting = status.into_iter().filter(|line| line.starts_with("Last ")).collect();
-    report.setting.extend(lines);
-    if let Some(listed) = listed.filter(|listed| listed.setting == report.setting) {
-        report.exported.clone_from(&listed.exported);
-        return Ok(report);
-    }
-    let names = watched.protocols.iter().flatten();
-    for name in names.filter(|name| is_protocol_name(name)) {
-        if report.sessions.get(name) == Some(&Ok(())) && !report.exported.contains_key(name) {
-            let answer = bird.ask(&format!("show route export {name}"))?;
-            report.exported.insert(name.clone(), answer.map(|lines| prefixes(&lines)));
-        }
-    }
-    Ok(report)
-}
-
-/// Parses the lines of `show protocols`: name, type, table, state, since, information.
-fn sessions(lines: &[String]) -> BTreeMap<String, Result<(), String>> {
-    let fields = lines.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let found = fields.filter_map(|fields| {
-        let (name, state) = (*fields.first()?, *fields.get(3)?);
-        if fields[1] != "BGP" {
-            return Some((name.to_owned(), Err("it is no BGP protocol".to_owned())));
-        }
-        let state = if state == "up" { Ok(()) } else { Err(fields[3..].join(" ")) };
-        Some((name.to_owned(), state))
-    });
-    found.collect()
-}
-
-fn prefixes(lines: &[String]) -> BTreeSet<Ipv4Net> {
-    parse(lines).into_iter().map(|route| route.prefix).collect()
-}
-
-/// Judges a side by an answer; returns also the prefixes that it does not export. `due` holds the
-/// prefixes that it has to export.
-fn judge(
-    names: &[String],
-    answer: &LookAnswer,
-    due: &BTreeSet<Ipv4Net>,
-) -> (SideView, BTreeSet<Ipv4Net>) {
-    let view = |state, established, why| {
-        (SideView { state, established, protocols: names.len(), why }, BTreeSet::new())
-    };
-    if names.is_empty() {
-        return view(SideState::NotWatched, 0, String::new());
-    }
-    let report = match answer {
-        LookAnswer::Report(report) => report,
-        LookAnswer::NotAllowed(why) => return view(SideState::Unknown, 0, why.clone()),
-        LookAnswer::Nothing(why) => return view(SideState::NoAnswer, 0, why.clone()),
-    };
-    let is_established = |name: &&String| report.sessions.get(*name) == Some(&Ok(()));
-    let established = names.iter().filter(is_established).count();
-    if established == 0 {
-        let parts = names.iter().map(|name| match report.sessions.get(name) {
-            Some(Err(how)) => format!("{name}: {how}"),
-            _ => format!("{name}: BIRD has no such protocol"),
-        });
-        let why = parts.collect::<Vec<_>>().join(", ");
-        return view(SideState::NoSession, 0, format!("no BGP session is established ({why})"));
-    }
-    let faults = names.iter().filter(is_established).map(|name| not_exported(name, report, due));
-    // One session that exports everything is enough.
-    let Some(faults) = faults.collect::<Option<Vec<_>>>() else {
-        return view(SideState::Up, established, String::new());
-    };
-    let (why, missing) = faults.into_iter().next().unwrap_or_default();
-    (view(SideState::NotExporting, established, why).0, missing)
-}
-
-/// Returns the due prefixes that an established session does not export, with a sentence about
-/// them; `None` if it exports all.
-fn not_exported(
-    name: &str,
-    report: &BirdReport,
-    due: &BTreeSet<Ipv4Net>,
-) -> Option<(String, BTreeSet<Ipv4Net>)> {
-    let none = BTreeSet::new();
-    let (exported, refusal) = match report.exported.get(name) {
-        Some(Ok(exported)) => (exported, String::new()),
-        Some(Err(refusal)) => (&none, format!(" ({refusal})")),
-        None => (&none, String::new()),
-    };
-    let missing: BTreeSet<Ipv4Net> = due.difference(exported).copied().collect();
-    let first = missing.first()?;
-    let (count, all) = (missing.len(), due.len());
-    let why =
-        format!("{name} does not export {count} of {all} prefixes, {first} among them{refusal}");
-    Some((why, missing))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Answers of BIRD 2.0.12 as they arrive over the socket, misbehaving sockets, and the damping of
 //! what they show.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Cursor, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::bird::read_answer;
+use crate::bird_report::{prefixes, sessions};
 
 const GREETING: &str = "0001 BIRD 2.0.12 ready.\n";
 const PROTOCOLS: &str = "2002-Name       Proto      Table      State  Since         Info\n\
@@ -33,7 +35,7 @@ const ROUTES: &str = "1007-Table weir_endpoints:\n \
     \tvia 10.9.0.10 on weir0 onlink\n\
     0000 \n";
 
-fn nets(nets: &[&str]) -> BTreeSet<Ipv4Net> {
+fn nets(nets: &[&str]) -> BTreeSet<IpNet> {
     nets.iter().map(|net| net.parse().unwrap()).collect()
 }
 
@@ -199,6 +201,83 @@ fn a_filter_that_was_mended_while_the_routes_left_makes_the_side_up() {
 
 fn reconfigured() -> String {
     STATUS.replace("reconfiguration on 2026-11-23 19:15", "reconfiguration on 2026-11-23 20:00")
+}
+
+/// One session for each family, as `packaging/bird` has them.
+const EACH: [&str; 2] = ["access_switch", "access_switch6"];
+const PROTOCOLS6: &str = "2002-Name       Proto      Table      State  Since         Info\n\
+    1002-access_switch BGP        ---        up     19:15:32.669  Established   \n \
+    access_switch6 BGP        ---        up     19:15:32.701  Established   \n\
+    0000 \n";
+const RETRY6: &str = "2002-Name       Proto      Table      State  Since         Info\n\
+    1002-access_switch BGP        ---        up     19:15:32.669  Established   \n \
+    access_switch6 BGP        ---        start  19:20:01.120  Connect       \n\
+    0000 \n";
+const ROUTES6: &str = "1007-Table weir_endpoints6:\n \
+    fd64::1/128          unicast [weir_access6 19:15:31.741] * (10)\n \
+    \tvia fd00:1::11 on weir0 onlink\n\
+    0000 \n";
+
+fn answer_of_both(protocols: &str) -> LookAnswer {
+    let lists = [ROUTES, ROUTES6].map(|list| Ok(prefixes(&lines(list))));
+    let exported = EACH.map(str::to_owned).into_iter().zip(lists).collect();
+    let sessions = sessions(&lines(protocols));
+    LookAnswer::Report(BirdReport { sessions, exported, ..BirdReport::default() })
+}
+
+#[test]
+fn a_side_with_a_session_for_each_family_is_up_while_both_export_theirs() {
+    let judged = |names_: &[&str], protocols, due: &[&str]| {
+        let (side, missing) = judge(&names(names_), &answer_of_both(protocols), &nets(due));
+        (side.state, side.why, missing)
+    };
+    let both = ["10.100.0.1/32", "fd64::1/128"];
+    assert_eq!(judged(&EACH, PROTOCOLS6, &both), (SideState::Up, String::new(), nets(&[])));
+    let (state, why, missing) = judged(&EACH, PROTOCOLS6, &["10.100.0.1/32", "fd64::2/128"]);
+    assert_eq!((state, missing), (SideState::NotExporting, nets(&["fd64::2/128"])));
+    assert!(why.ends_with(" does not export 1 of 1 prefixes, fd64::2/128 among them"), "{why}");
+    // A node that watches the session of one family only has nothing for the other.
+    assert_eq!(judged(&EACH[..1], PROTOCOLS6, &both).0, SideState::NotExporting);
+    // A session that is down is missed only while its family has routes.
+    assert_eq!(judged(&EACH, RETRY6, &["10.100.0.1/32"]).0, SideState::Up);
+}
+
+#[test]
+fn a_session_that_is_down_is_named_with_the_prefixes_that_no_other_exports() {
+    let mut answer = answer_of_both(RETRY6);
+    let LookAnswer::Report(report) = &mut answer else { panic!() };
+    report.exported.remove("access_switch6");
+    let due = nets(&["10.100.0.1/32", "fd64::1/128"]);
+    let (side, missing) = judge(&names(&EACH), &answer, &due);
+    assert_eq!((side.state, missing), (SideState::NotExporting, nets(&["fd64::1/128"])));
+    assert_eq!(
+        side.why,
+        "access_switch does not export 1 of 1 prefixes, fd64::1/128 among them, access_switch6: \
+         start 19:20:01.120 Connect"
+    );
+}
+
+/// Each attempt changes the line of the session: that is no reason to give the node routes that it
+/// would lose again.
+#[test]
+fn a_side_whose_ipv6_session_only_retries_stays_down_without_routes() {
+    let protocols = Arc::new(Mutex::new((RETRY6.to_owned(), ROUTES, 0)));
+    let shared = Arc::clone(&protocols);
+    let path = fake("retry", move |stream| {
+        let (protocols, routes, attempt) = &mut *shared.lock().unwrap();
+        *attempt += 1;
+        let retried = protocols.replace("19:20:01.120", &format!("19:20:01.{attempt:03}"));
+        converse(stream, &[&retried, STATUS, routes, ROUTES6]);
+        true
+    });
+    let [access, internet] = [names(&EACH), names(&[])];
+    let mut watch = BirdWatch::new(WatchedBird { socket: path, protocols: [access, internet] });
+    let mut now_ms = 0;
+    let due = ["10.100.0.1/32", "fd64::1/128"];
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &due), SideState::NotExporting);
+    assert_eq!(looks(&mut watch, &mut now_ms, 20, &[]), SideState::NotExporting);
+    protocols.lock().unwrap().0 = PROTOCOLS6.to_owned();
+    assert_eq!(looks(&mut watch, &mut now_ms, 10, &[]), SideState::Up, "the session is back");
 }
 
 /// Looks `count` times, every 500 ms; returns the state of the access side that counts after them.

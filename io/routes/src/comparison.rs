@@ -6,9 +6,9 @@
 //! [`bird::exported`](crate::bird::exported) do.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
 use crate::bird::ExportedRoute;
 use crate::route::{Route, RouteSide};
@@ -18,7 +18,7 @@ use crate::route_socket::KernelRoute;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenRoute {
     /// Next hop; `None` if the route has none of its own.
-    pub next_hop: Option<Ipv4Addr>,
+    pub next_hop: Option<IpAddr>,
     /// Linux metric or MED; `None` if the route has none.
     pub metric: Option<u32>,
 }
@@ -29,7 +29,7 @@ pub struct ComparisonLine {
     /// The side whose switch learns the route.
     pub side: RouteSide,
     /// Destination.
-    pub prefix: Ipv4Net,
+    pub prefix: IpNet,
     /// The route as the node wants it; `None` if it does not want one.
     pub wanted: Option<Route>,
     /// The route as the kernel has it; `None` if it has none.
@@ -92,7 +92,7 @@ type Group = Vec<ComparisonLine>;
 /// left out.
 pub fn compare(wanted: &[Route], seen: SideRoutes<'_>) -> Vec<ComparisonLine> {
     let side = seen.side;
-    let mut groups: BTreeMap<Ipv4Net, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<IpNet, Group> = BTreeMap::new();
     for route in wanted.iter().filter(|route| route.side == side) {
         let line = ComparisonLine { wanted: Some(*route), ..line(side, route.prefix) };
         groups.entry(route.prefix).or_default().push(line);
@@ -132,7 +132,7 @@ pub fn compare(wanted: &[Route], seen: SideRoutes<'_>) -> Vec<ComparisonLine> {
     groups.into_values().flatten().collect()
 }
 
-fn line(side: RouteSide, prefix: Ipv4Net) -> ComparisonLine {
+fn line(side: RouteSide, prefix: IpNet) -> ComparisonLine {
     ComparisonLine {
         side,
         prefix,
@@ -143,10 +143,8 @@ fn line(side: RouteSide, prefix: Ipv4Net) -> ComparisonLine {
     }
 }
 
-fn by_prefix(
-    routes: impl Iterator<Item = (Ipv4Net, SeenRoute)>,
-) -> BTreeMap<Ipv4Net, Vec<SeenRoute>> {
-    let mut sorted: BTreeMap<Ipv4Net, Vec<SeenRoute>> = BTreeMap::new();
+fn by_prefix(routes: impl Iterator<Item = (IpNet, SeenRoute)>) -> BTreeMap<IpNet, Vec<SeenRoute>> {
+    let mut sorted: BTreeMap<IpNet, Vec<SeenRoute>> = BTreeMap::new();
     routes.for_each(|(prefix, seen)| sorted.entry(prefix).or_default().push(seen));
     sorted
 }

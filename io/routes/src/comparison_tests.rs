@@ -1,29 +1,39 @@
 //! Lines as an operator would draw them, and a property for any routes: each is in one line, and
 //! none is lost.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use super::*;
 
 const SIDE: RouteSide = RouteSide::Internet;
 
-fn prefix(number: u8) -> Ipv4Net {
-    Ipv4Net::new(Ipv4Addr::new(203, 0, 113, 16 * number), 28).unwrap()
+/// Returns one of sixteen prefixes; every second one is an IPv6 prefix.
+fn prefix(number: u8) -> IpNet {
+    if number.is_multiple_of(2) {
+        return IpNet::new(Ipv4Addr::new(203, 0, 113, 16 * number).into(), 28).unwrap();
+    }
+    IpNet::new(Ipv6Addr::new(0x2001, 0xdb8, number.into(), 0, 0, 0, 0, 0).into(), 48).unwrap()
 }
 
-fn hop(number: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 10, 0, number)
+/// Returns a next hop of the family of that prefix.
+fn hop(prefix: u8, number: u8) -> IpAddr {
+    if prefix.is_multiple_of(2) {
+        return Ipv4Addr::new(10, 10, 0, number).into();
+    }
+    Ipv6Addr::new(0xfd0a, 0, 0, 0, 0, 0, 0, number.into()).into()
 }
 
 fn wanted(number: u8, next_hop: u8, metric: u32) -> Route {
-    Route { side: SIDE, prefix: prefix(number), metric, next_hop: hop(next_hop) }
+    Route { side: SIDE, prefix: prefix(number), metric, next_hop: hop(number, next_hop) }
 }
 
 fn kernel(number: u8, next_hop: u8, metric: u32) -> KernelRoute {
-    let next_hop = Some(hop(next_hop));
+    let next_hop = Some(hop(number, next_hop));
     KernelRoute { prefix: prefix(number), metric, next_hop, interface: Some(5) }
 }
 
 fn exported(number: u8, next_hop: u8, metric: u32) -> ExportedRoute {
-    let next_hop = Some(hop(next_hop));
+    let next_hop = Some(hop(number, next_hop));
     ExportedRoute { prefix: prefix(number), med: Some(metric), next_hop }
 }
 
@@ -31,7 +41,7 @@ fn found(
     wanted: &[Route],
     kernel: &[KernelRoute],
     exported: Option<&[ExportedRoute]>,
-) -> Vec<(Ipv4Net, Vec<Difference>)> {
+) -> Vec<(IpNet, Vec<Difference>)> {
     let lines = compare(wanted, SideRoutes { side: SIDE, kernel, exported });
     lines.into_iter().map(|line| (line.prefix, line.differences)).collect()
 }

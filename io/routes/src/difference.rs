@@ -62,22 +62,34 @@ pub fn is_ordered(routes: &[Route]) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
-    use ipnet::Ipv4Net;
+    use ipnet::IpNet;
 
     use super::*;
     use crate::route::RouteSide;
+
+    /// Makes a route to one of few prefixes; every second one is an IPv6 prefix.
+    fn toward(prefix: u8, next_hop: u8) -> Route {
+        let (address, len, next_hop) = if prefix.is_multiple_of(2) {
+            let address = Ipv4Addr::new(203, 0, prefix, 0);
+            (address.into(), 24, Ipv4Addr::new(10, 9, 0, next_hop).into())
+        } else {
+            let address = |high, low: u8| Ipv6Addr::new(high, 0xdb8, 0, 0, 0, 0, 0, low.into());
+            (address(0x2000 + u16::from(prefix), 0).into(), 32, address(0xfd09, next_hop).into())
+        };
+        let prefix = IpNet::new(address, len).unwrap();
+        Route { side: RouteSide::Access, prefix, metric: 1, next_hop }
+    }
 
     /// Makes routes of few prefixes, metrics and next hops, so that two lists often share keys.
     fn routes(picks: &[(bool, u8, u8, u8)]) -> Vec<Route> {
         let by_key: BTreeMap<_, _> = picks
             .iter()
-            .map(|(is_access, prefix, metric, next_hop)| Route {
-                side: if *is_access { RouteSide::Access } else { RouteSide::Internet },
-                prefix: Ipv4Net::new(Ipv4Addr::new(203, 0, prefix % 8, 0), 24).unwrap(),
+            .map(|&(is_access, prefix, metric, next_hop)| Route {
+                side: if is_access { RouteSide::Access } else { RouteSide::Internet },
                 metric: (1 << 31) + u32::from(metric % 4),
-                next_hop: Ipv4Addr::new(10, 9, 0, next_hop % 3),
+                ..toward(prefix % 8, next_hop % 3)
             })
             .map(|route| (route.key(), route))
             .collect();
@@ -91,8 +103,7 @@ mod tests {
             let (from, to) = (routes(from), routes(to));
             let mut kernel: BTreeMap<_, _> =
                 from.iter().map(|route| (route.key(), *route)).collect();
-            let is_reached = |kernel: &BTreeMap<(RouteSide, Ipv4Net, u32), Route>,
-                              route: &Route| {
+            let is_reached = |kernel: &BTreeMap<(RouteSide, IpNet, u32), Route>, route: &Route| {
                 kernel
                     .keys()
                     .any(|(side, prefix, _)| (*side, *prefix) == (route.side, route.prefix))

@@ -13,15 +13,16 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::protocol::ROUTE_BYTES_MAX;
 use crate::route::ROUTES_MAX;
 
-/// Longest frame in bytes: more than the routes of a worker take, at 14 bytes each.
-const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Longest frame in bytes: more than the routes of a worker take.
+const FRAME_BYTES_MAX: usize = 1 << 22;
 /// Most bytes kept for a peer that does not read.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 16 << 10;
 
-const _: () = assert!(FRAME_BYTES_MAX > ROUTES_MAX * 14 + 64);
+const _: () = assert!(FRAME_BYTES_MAX > ROUTES_MAX * ROUTE_BYTES_MAX + 64);
 
 /// A socket, the bytes received over it and the bytes still to be sent.
 #[derive(Debug)]

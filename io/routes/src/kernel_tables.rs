@@ -9,8 +9,8 @@
 //! while ago.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
@@ -36,18 +36,26 @@ pub(crate) struct KernelTables {
 }
 
 impl KernelTables {
-    /// Creates the device and brings it up.
+    /// Creates the device, without addresses, and brings it up.
     ///
     /// # Errors
     /// The kernel's error: no right (`CAP_NET_ADMIN`), no /dev/net/tun, name taken.
     pub(crate) fn open(interface: &str, tables: RouteTables, workers: usize) -> io::Result<Self> {
-        let device = DeviceBuilder::new().name(interface).build_sync()?;
+        let device = DeviceBuilder::new().name(interface).enable(false).build_sync()?;
         let index = device.if_index()?;
+        let mut socket = RouteSocket::open()?;
+        match socket.forbid_addresses(index) {
+            // The kernel has no IPv6: it gives no addresses, and takes no IPv6 routes.
+            Err(error) if error.raw_os_error() == Some(NO_SUCH_FAMILY) => {}
+            result => result?,
+        }
+        allow_ipv6(interface);
+        device.enabled(true)?;
         Ok(Self {
             _device: device,
             interface: index,
             tables,
-            socket: RouteSocket::open()?,
+            socket,
             workers: vec![Vec::new(); workers],
             looked: vec![None; workers],
         })
@@ -166,5 +174,16 @@ impl KernelTables {
     }
 }
 
+/// Lets the kernel take IPv6 routes on the device where the machine's default is to have none. If
+/// the setting cannot be written, the kernel refuses those routes, and the refusals are reported.
+fn allow_ipv6(interface: &str) {
+    let setting = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    if fs::read_to_string(&setting).is_ok_and(|is_disabled| is_disabled.trim() != "0") {
+        let _ = fs::write(setting, "0");
+    }
+}
+
+/// `EAFNOSUPPORT`: the kernel's answer about IPv6 where it was started without.
+const NO_SUCH_FAMILY: i32 = nix::errno::Errno::EAFNOSUPPORT as i32;
 /// `ESRCH`: the kernel's answer to the withdrawal of a route that it does not have.
 const NO_SUCH_ROUTE: i32 = nix::errno::Errno::ESRCH as i32;

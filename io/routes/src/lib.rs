@@ -22,6 +22,7 @@
 //! Metrics are plain numbers here, whose meaning the roles define. weir speaks no BGP:
 //! `packaging/bird` does.
 
+mod bird_report;
 mod frames;
 mod guard_process;
 mod kernel_tables;

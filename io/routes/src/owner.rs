@@ -100,9 +100,9 @@ pub enum RequestError {
         /// The first refused routes.
         failures: Vec<RouteFailure>,
     },
-    /// The list is unsorted, has a key twice or more than [`ROUTES_MAX`] routes, or the worker does
-    /// not exist.
-    #[error("a route list that is unsorted or too long, or a worker that does not exist")]
+    /// The list is unsorted, has a key twice, a route that is not valid ([`Route::is_valid`]) or
+    /// more than [`ROUTES_MAX`] routes, or the worker does not exist.
+    #[error("a route list that is unsorted, wrong or too long, or a worker that does not exist")]
     Invalid,
     /// There is no guard at present; the list is kept for the next one.
     #[error("no guard process: {0}")]
@@ -152,7 +152,8 @@ impl Guard {
         routes: Vec<Route>,
     ) -> Result<(), RequestError> {
         let wanted = self.wanted.get_mut(usize::from(worker)).ok_or(RequestError::Invalid)?;
-        if !is_ordered(&routes) || routes.len() > ROUTES_MAX {
+        let is_sound = is_ordered(&routes) && routes.iter().all(Route::is_valid);
+        if !is_sound || routes.len() > ROUTES_MAX {
             return Err(RequestError::Invalid);
         }
         *wanted = Some((fence, routes.clone()));

@@ -6,30 +6,35 @@
 //!
 //! | request | fields |   | answer | fields |
 //! |---|---|---|---|---|
-//! | 1 start | version 2, options | | 1 started | |
+//! | 1 start | version 3, options | | 1 started | |
 //! | 2 set | number 4, worker 2, fence 4, routes | | 2 done | number 4, routes in the kernel 4 |
 //! | 3 withdraw | number 4, worker 2 | | 3 failed | number 4, all failures 4, first failures |
 //! | 4 withdraw all | number 4 | | 4 refused | number 4, worker 2, fence 4 |
 //! | 5 quit | number 4 | | 5 fenced | worker 2, fence 4 |
 //! | | | | 6 cannot start | text |
 //!
-//! A route takes 14 bytes: side 1, prefix 4, length 1, next hop 4, metric 4. The guard answers each
-//! request once, under its number; only "fenced" comes without a request. Both ends are the same
-//! binary, so an unknown kind is an error, not a newer peer; the version detects a binary that was
-//! replaced under a running node.
+//! A route takes 15 bytes, or 39 in IPv6: side 1, family 1 (4 or 6), prefix 4 or 16, length 1, next
+//! hop 4 or 16, metric 4. The guard answers each request once, under its number; only "fenced"
+//! comes without a request. Both ends are the same binary, so an unknown kind is an error, not a
+//! newer peer; the version detects a binary that was replaced under a running node.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use nix::errno::Errno;
 
 use crate::options::GuardOptions;
 use crate::route::{Route, RouteSide, RouteTables, WorkerIndex};
 use crate::shared_words::Fence;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Most bytes of a route.
+pub(crate) const ROUTE_BYTES_MAX: usize = 39;
+/// Values of a route's family on the wire.
+const FAMILY_4: u8 = 4;
+const FAMILY_6: u8 = 6;
 /// Most failures that one answer lists; the rest is only counted.
 pub(crate) const FAILURES_MAX: usize = 16;
 
@@ -86,7 +91,7 @@ pub enum ProtocolError {
     /// The frame is too short or too long.
     #[error("a message of a wrong length between node and guard")]
     Length,
-    /// A kind, side or prefix length that does not exist.
+    /// A kind, side, family or prefix length that does not exist, or a route that no kernel holds.
     #[error("a message with an unknown value between node and guard")]
     Value,
     /// The other end has another version.
@@ -241,10 +246,18 @@ fn put_route(out: &mut Vec<u8>, route: &Route) {
         RouteSide::Access => 0,
         RouteSide::Internet => 1,
     });
-    out.extend(route.prefix.addr().octets());
+    out.push(if matches!(route.prefix, IpNet::V4(_)) { FAMILY_4 } else { FAMILY_6 });
+    put_address(out, route.prefix.addr());
     out.push(route.prefix.prefix_len());
-    out.extend(route.next_hop.octets());
+    put_address(out, route.next_hop);
     put_u32(out, route.metric);
+}
+
+fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => out.extend(address.octets()),
+        IpAddr::V6(address) => out.extend(address.octets()),
+    }
 }
 
 /// The bytes left to read.
@@ -269,8 +282,12 @@ impl FieldReader<'_> {
         Ok(u32::from_le_bytes(self.bytes()?))
     }
 
-    fn address(&mut self) -> Result<Ipv4Addr, ProtocolError> {
-        Ok(Ipv4Addr::from(self.bytes::<4>()?))
+    fn address(&mut self, family: u8) -> Result<IpAddr, ProtocolError> {
+        match family {
+            FAMILY_4 => Ok(Ipv4Addr::from(self.bytes::<4>()?).into()),
+            FAMILY_6 => Ok(Ipv6Addr::from(self.bytes::<16>()?).into()),
+            _ => Err(ProtocolError::Value),
+        }
     }
 
     /// Reads a list. Its length is only a claim: no memory is reserved for it, and the list ends
@@ -292,12 +309,11 @@ impl FieldReader<'_> {
             1 => RouteSide::Internet,
             _ => return Err(ProtocolError::Value),
         };
-        let (address, len) = (self.address()?, self.u8()?);
-        let prefix = Ipv4Net::new(address, len).map_err(|_| ProtocolError::Value)?;
-        if prefix != prefix.trunc() {
-            return Err(ProtocolError::Value);
-        }
-        Ok(Route { side, prefix, next_hop: self.address()?, metric: self.u32()? })
+        let family = self.u8()?;
+        let (address, len) = (self.address(family)?, self.u8()?);
+        let prefix = IpNet::new(address, len).map_err(|_| ProtocolError::Value)?;
+        let route = Route { side, prefix, next_hop: self.address(family)?, metric: self.u32()? };
+        if route.is_valid() { Ok(route) } else { Err(ProtocolError::Value) }
     }
 
     fn options(&mut self) -> Result<GuardOptions, ProtocolError> {

@@ -1,9 +1,9 @@
 //! A route for the switches.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
 /// The switch that learns a route; each side has a kernel table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,7 +14,7 @@ pub enum RouteSide {
     Internet,
 }
 
-/// The kernel tables of the two sides.
+/// The kernel tables of the two sides. IPv4 and IPv6 have tables of the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteTables {
     /// Table of the tunnel endpoints.
@@ -39,17 +39,18 @@ const LAST_RESORT_MIN: u32 = (1 << 31) + 8;
 const LAST_RESORT_ADDED: u32 = (1 << 31) - 16;
 
 /// One route. The kernel distinguishes the routes of a table by prefix and metric, so there is one
-/// next hop for each pair.
+/// next hop for each pair. Routes are sorted by side, then IPv4 before IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     /// The side whose switch learns it.
     pub side: RouteSide,
     /// Destination; no bits beyond the prefix length.
-    pub prefix: Ipv4Net,
-    /// Linux metric, which BIRD exports as the MED: the lower one wins.
+    pub prefix: IpNet,
+    /// Linux metric, which BIRD exports as the MED: the lower one wins. Not 0 for an IPv6 prefix:
+    /// the kernel takes that for its default, 1024.
     pub metric: u32,
-    /// The worker's address on that side.
-    pub next_hop: Ipv4Addr,
+    /// The worker's address on that side, of the prefix's family.
+    pub next_hop: IpAddr,
 }
 
 impl RouteTables {
@@ -82,8 +83,18 @@ impl Route {
     }
 
     /// Returns the fields by which the kernel distinguishes routes.
-    pub fn key(&self) -> (RouteSide, Ipv4Net, u32) {
+    pub fn key(&self) -> (RouteSide, IpNet, u32) {
         (self.side, self.prefix, self.metric)
+    }
+
+    /// True if the kernel can hold the route as it is: its prefix has no bits beyond its length,
+    /// its next hop is of the same family, and an IPv6 route has a metric.
+    pub fn is_valid(&self) -> bool {
+        let is_of_family = match self.next_hop {
+            IpAddr::V4(_) => matches!(self.prefix, IpNet::V4(_)),
+            IpAddr::V6(_) => matches!(self.prefix, IpNet::V6(_)) && self.metric != 0,
+        };
+        is_of_family && self.prefix == self.prefix.trunc()
     }
 }
 
@@ -105,6 +116,8 @@ impl fmt::Display for Route {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     #[test]
@@ -115,14 +128,29 @@ mod tests {
         let metrics = [24, 8_000, MIDDLE - 16, MIDDLE - 13, MIDDLE - 8, MIDDLE + 1, MIDDLE + 7];
         let route = |metric| Route {
             side: RouteSide::Access,
-            prefix: Ipv4Net::from(Ipv4Addr::LOCALHOST),
+            prefix: IpNet::from(IpAddr::V6(Ipv6Addr::LOCALHOST)),
             metric,
-            next_hop: Ipv4Addr::LOCALHOST,
+            next_hop: Ipv6Addr::LOCALHOST.into(),
         };
         let last: Vec<u32> = metrics.map(|metric| route(metric).last_resort().metric).into();
         assert!(last.is_sorted_by(|better, worse| better < worse), "{last:?}");
         assert!(last[0] > MIDDLE + 7);
         assert_eq!(last, last.iter().map(|&it| route(it).last_resort().metric).collect::<Vec<_>>());
         assert_eq!(route(0).last_resort().metric, MIDDLE + 8, "no role has this metric");
+    }
+
+    #[test]
+    fn a_route_of_mixed_families_with_stray_bits_or_an_ipv6_route_without_a_metric_is_invalid() {
+        let is_valid = |prefix: &str, next_hop: &str, metric| {
+            let (prefix, next_hop) = (prefix.parse().unwrap(), next_hop.parse().unwrap());
+            Route { side: RouteSide::Internet, prefix, metric, next_hop }.is_valid()
+        };
+        assert!(is_valid("203.0.113.0/24", "10.10.0.1", 0));
+        assert!(is_valid("2001:db8::/32", "fd0a::1", 1));
+        assert!(!is_valid("2001:db8::/32", "fd0a::1", 0));
+        assert!(!is_valid("2001:db8::/32", "10.10.0.1", 1));
+        assert!(!is_valid("203.0.113.0/24", "fd0a::1", 1));
+        assert!(!is_valid("203.0.113.1/24", "10.10.0.1", 1));
+        assert!(!is_valid("2001:db8::1/32", "fd0a::1", 1));
     }
 }

@@ -2,15 +2,35 @@
 //! back.
 //!
 //! Routes are `proto static`, so that `ip route` shows them like an operator's, and `onlink`: the
-//! next hop is a worker's address, which the kernel cannot reach and never needs to.
+//! next hop is a worker's address, which the kernel cannot reach and never needs to. BIRD learns a
+//! route without an address on its device only if it is `onlink`.
+//!
+//! For an IPv6 route that is not enough. The kernel looks the next hop up in its main table when
+//! the route is added, and refuses it if the answer is another device, as it is on a node with an
+//! address in its workers' network ("Nexthop has invalid gateway or device mismatch"). It never
+//! looks again. (A route that is not `onlink` may have its host route in its own table, but BIRD
+//! would not learn it.) So the main table gets a host route to the next hop, on the same device,
+//! for the length of a datagram:
+//!
+//! ```text
+//!   one datagram:  main: add NEXT_HOP/128 | table: add PREFIX via NEXT_HOP, ... | main: delete
+//! ```
+//!
+//! A packet of the node's kernel to that worker is lost if it falls into these microseconds. The
+//! host route is `proto kernel`, which routing daemons do not learn; if the process is killed in
+//! between, it goes with the device.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
     NetlinkPayload,
+};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkMessage,
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope,
@@ -24,24 +44,26 @@ use crate::difference::RouteStep;
 use crate::route::{Route, RouteTables};
 
 /// Most steps in one datagram: their acknowledgements (about 800 bytes of socket buffer each) fit
-/// the default buffer.
+/// the default buffer, even if each step needs a host route of its own.
 const BATCH_MAX: usize = 64;
+/// Metric of the host routes: ahead of any other route to the address.
+const HOST_METRIC: u32 = 1;
 
 /// A route as the kernel holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelRoute {
     /// Destination.
-    pub prefix: Ipv4Net,
-    /// Linux metric; 0 if the route has none.
+    pub prefix: IpNet,
+    /// Linux metric; 0 for an IPv4 route without one, 1024 for such an IPv6 route.
     pub metric: u32,
     /// Next hop; `None` for a route without one.
-    pub next_hop: Option<Ipv4Addr>,
+    pub next_hop: Option<IpAddr>,
     /// Index of the interface; `None` for a route without one.
     pub interface: Option<u32>,
 }
 
-/// Returns all routes of a kernel table of this network namespace, sorted. A table that does not
-/// exist is empty.
+/// Returns all routes of a kernel table of this network namespace, of both families, sorted. A
+/// table that does not exist is empty.
 ///
 /// # Errors
 /// The kernel's error.
@@ -77,35 +99,76 @@ impl RouteSocket {
         mut on_result: impl FnMut(RouteStep, io::Result<()>),
     ) -> io::Result<()> {
         for batch in steps.chunks(BATCH_MAX) {
-            let first = self.sequence;
-            let mut datagram = Vec::new();
-            for step in batch {
-                let (message, flags) = change(*step, tables, interface);
-                self.put(&mut datagram, message, flags | NLM_F_ACK);
-            }
-            self.socket.send(&datagram, 0)?;
-            let mut open = batch.len();
-            while open > 0 {
-                self.receive(|sequence, payload| {
-                    let at = sequence.wrapping_sub(first).wrapping_sub(1) as usize;
-                    if let (Some(step), NetlinkPayload::Error(error)) = (batch.get(at), payload) {
-                        open -= 1;
-                        on_result(
-                            *step,
-                            if error.code.is_none() { Ok(()) } else { Err(error.to_io()) },
-                        );
-                    }
-                    Ok(())
-                })?;
-            }
+            let hosts = hosts(batch);
+            let mut messages = Vec::new();
+            let adds = hosts.iter().map(|to| (None, add_host(*to, interface)));
+            messages.extend(adds);
+            messages.extend(batch.iter().map(|it| (Some(*it), change(*it, tables, interface))));
+            messages.extend(hosts.iter().map(|to| (None, delete_host(*to, interface))));
+            self.send(messages, |step, result| {
+                // A host route that is refused shows in the steps that need it.
+                if let Some(step) = step {
+                    on_result(step, result);
+                }
+            })?;
         }
         Ok(())
     }
 
-    /// Returns all routes of a table, sorted.
+    /// Keeps the kernel from giving a device IPv6 addresses of its own, and so from soliciting
+    /// routers and defending addresses on it. To be called before the device is up.
+    pub(crate) fn forbid_addresses(&mut self, interface: u32) -> io::Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = interface;
+        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        let family = AfSpecUnspec::Inet6(vec![mode]);
+        message.attributes.push(LinkAttribute::AfSpecUnspec(vec![family]));
+        let mut set = Ok(());
+        self.send(vec![((), (RouteNetlinkMessage::SetLink(message), 0))], |(), result| {
+            set = result;
+        })?;
+        set
+    }
+
+    /// Sends messages in one datagram, each with a note; calls back with each note and result.
+    fn send<T: Copy>(
+        &mut self,
+        messages: Vec<(T, (RouteNetlinkMessage, u16))>,
+        mut on_result: impl FnMut(T, io::Result<()>),
+    ) -> io::Result<()> {
+        let first = self.sequence;
+        let (mut datagram, mut notes) = (Vec::new(), Vec::new());
+        for (note, (message, flags)) in messages {
+            self.put(&mut datagram, message, flags | NLM_F_ACK);
+            notes.push(note);
+        }
+        self.socket.send(&datagram, 0)?;
+        let mut open = notes.len();
+        while open > 0 {
+            self.receive(|sequence, payload| {
+                let at = sequence.wrapping_sub(first).wrapping_sub(1) as usize;
+                if let (Some(note), NetlinkPayload::Error(error)) = (notes.get(at), payload) {
+                    open -= 1;
+                    let result = if error.code.is_none() { Ok(()) } else { Err(error.to_io()) };
+                    on_result(*note, result);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns all routes of a table, of both families, sorted.
     pub(crate) fn dump(&mut self, table: u32) -> io::Result<Vec<KernelRoute>> {
+        let mut routes = self.dump_of(table, AddressFamily::Inet)?;
+        routes.extend(self.dump_of(table, AddressFamily::Inet6)?);
+        routes.sort_unstable();
+        Ok(routes)
+    }
+
+    fn dump_of(&mut self, table: u32, family: AddressFamily) -> io::Result<Vec<KernelRoute>> {
         let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet;
+        message.header.address_family = family;
         message.attributes.push(RouteAttribute::Table(table));
         let mut datagram = Vec::new();
         self.put(&mut datagram, RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP);
@@ -116,7 +179,10 @@ impl RouteSocket {
                 match payload {
                     _ if sequence != own => {}
                     NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message)) => {
-                        routes.extend(read(&message).filter(|_| table_of(&message) == table));
+                        // A kernel without IPv6 answers the question for it with IPv4 routes.
+                        let is_asked = message.header.address_family == family;
+                        let is_asked = is_asked && table_of(&message) == table;
+                        routes.extend(read(&message).filter(|_| is_asked));
                     }
                     NetlinkPayload::Done(_) => is_open = false,
                     NetlinkPayload::Error(error) => {
@@ -132,7 +198,6 @@ impl RouteSocket {
                 Ok(())
             })?;
         }
-        routes.sort_unstable();
         Ok(routes)
     }
 
@@ -172,11 +237,55 @@ fn messages(
     Ok(())
 }
 
+/// Returns the IPv6 next hops that need a host route for the steps to be taken.
+fn hosts(steps: &[RouteStep]) -> BTreeSet<Ipv6Addr> {
+    let next_hops = steps.iter().filter_map(|step| match step {
+        RouteStep::Announce(route) | RouteStep::Replace(route) => Some(route.next_hop),
+        RouteStep::Withdraw(_) => None,
+    });
+    let next_hops = next_hops.filter_map(|next_hop| match next_hop {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(address),
+    });
+    next_hops.collect()
+}
+
+fn add_host(to: Ipv6Addr, interface: u32) -> (RouteNetlinkMessage, u16) {
+    (RouteNetlinkMessage::NewRoute(host_route(to, interface)), NLM_F_CREATE)
+}
+
+fn delete_host(to: Ipv6Addr, interface: u32) -> (RouteNetlinkMessage, u16) {
+    (RouteNetlinkMessage::DelRoute(host_route(to, interface)), 0)
+}
+
+fn host_route(to: Ipv6Addr, interface: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: AddressFamily::Inet6,
+        destination_prefix_length: 128,
+        table: RouteHeader::RT_TABLE_MAIN,
+        protocol: RouteProtocol::Kernel,
+        scope: RouteScope::Universe,
+        kind: RouteType::Unicast,
+        ..RouteHeader::default()
+    };
+    message.attributes = vec![
+        RouteAttribute::Destination(to.into()),
+        RouteAttribute::Oif(interface),
+        RouteAttribute::Priority(HOST_METRIC),
+    ];
+    message
+}
+
 fn change(step: RouteStep, tables: RouteTables, interface: u32) -> (RouteNetlinkMessage, u16) {
     let message = |route: &Route| {
+        let address_family = match route.prefix {
+            IpNet::V4(_) => AddressFamily::Inet,
+            IpNet::V6(_) => AddressFamily::Inet6,
+        };
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
-            address_family: AddressFamily::Inet,
+            address_family,
             destination_prefix_length: route.prefix.prefix_len(),
             protocol: RouteProtocol::Static,
             scope: RouteScope::Universe,
@@ -187,8 +296,8 @@ fn change(step: RouteStep, tables: RouteTables, interface: u32) -> (RouteNetlink
         message.attributes = vec![
             // The header has 8 bits for the table; the attribute overrides them.
             RouteAttribute::Table(tables.of(route.side)),
-            RouteAttribute::Destination(RouteAddress::Inet(route.prefix.addr())),
-            RouteAttribute::Gateway(RouteAddress::Inet(route.next_hop)),
+            RouteAttribute::Destination(route.prefix.addr().into()),
+            RouteAttribute::Gateway(route.next_hop.into()),
             RouteAttribute::Oif(interface),
             RouteAttribute::Priority(route.metric),
         ];
@@ -214,95 +323,36 @@ fn table_of(message: &RouteMessage) -> u32 {
 }
 
 fn read(message: &RouteMessage) -> Option<KernelRoute> {
-    let mut address = Ipv4Addr::UNSPECIFIED;
-    let (mut metric, mut next_hop, mut interface) = (0, None, None);
+    let (mut to, mut metric, mut next_hop, mut interface) = (None, 0, None, None);
     for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Destination(RouteAddress::Inet(to)) => address = *to,
-            RouteAttribute::Gateway(RouteAddress::Inet(gateway)) => next_hop = Some(*gateway),
+            RouteAttribute::Destination(destination) => to = address(destination),
+            RouteAttribute::Gateway(gateway) => next_hop = address(gateway),
             RouteAttribute::Oif(index) => interface = Some(*index),
             RouteAttribute::Priority(priority) => metric = *priority,
             _ => {}
         }
     }
-    let prefix = Ipv4Net::new(address, message.header.destination_prefix_length).ok()?;
+    let length = message.header.destination_prefix_length;
+    // A default route has no destination.
+    let prefix = match (message.header.address_family, to) {
+        (AddressFamily::Inet, None) => Ipv4Net::new(Ipv4Addr::UNSPECIFIED, length).ok()?.into(),
+        (AddressFamily::Inet, Some(IpAddr::V4(to))) => Ipv4Net::new(to, length).ok()?.into(),
+        (AddressFamily::Inet6, None) => Ipv6Net::new(Ipv6Addr::UNSPECIFIED, length).ok()?.into(),
+        (AddressFamily::Inet6, Some(IpAddr::V6(to))) => Ipv6Net::new(to, length).ok()?.into(),
+        _ => return None,
+    };
     Some(KernelRoute { prefix, metric, next_hop, interface })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_local_table_has_the_loopback_and_an_unused_table_is_empty() {
-        // Table 255 is the kernel's own; any user may read it.
-        let local = dump(255).expect("any user may read routes");
-        assert!(local.iter().any(|route| route.prefix.to_string() == "127.0.0.1/32"), "{local:?}");
-        assert_eq!(dump(987_654_321).unwrap(), []);
-    }
-
-    type Row = (u32, u8, Option<u32>, Option<u32>, Option<u32>);
-
-    fn kernel_route(&(address, len, metric, next_hop, interface): &Row) -> KernelRoute {
-        KernelRoute {
-            prefix: Ipv4Net::new(address.into(), len % 33).unwrap(),
-            metric: metric.unwrap_or(0),
-            next_hop: next_hop.map(Ipv4Addr::from),
-            interface,
-        }
-    }
-
-    /// Encodes a route as the kernel lists it.
-    fn listed(route: &KernelRoute, sequence: u32) -> Vec<u8> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet;
-        message.header.destination_prefix_length = route.prefix.prefix_len();
-        message.attributes.extend([
-            RouteAttribute::Destination(RouteAddress::Inet(route.prefix.addr())),
-            RouteAttribute::Priority(route.metric),
-        ]);
-        let next_hop = route.next_hop.map(|it| RouteAttribute::Gateway(RouteAddress::Inet(it)));
-        message.attributes.extend(next_hop);
-        message.attributes.extend(route.interface.map(RouteAttribute::Oif));
-        let mut message = NetlinkMessage::from(RouteNetlinkMessage::NewRoute(message));
-        message.header.sequence_number = sequence;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        bytes
-    }
-
-    /// Routes are read as the kernel lists them; any other datagram is read to its end or refused.
-    #[test]
-    fn datagram() {
-        type Datagram = (Vec<Row>, Vec<(u16, u8)>, Vec<u8>);
-        bolero::check!().with_type::<Datagram>().for_each(|(rows, edits, junk)| {
-            let routes: Vec<KernelRoute> = rows.iter().take(6).map(kernel_route).collect();
-            let mut datagram: Vec<u8> = routes.iter().flat_map(|it| listed(it, 7)).collect();
-            let seen = |datagram: &[u8]| {
-                let (mut routes, mut count) = (Vec::new(), 0);
-                let end = messages(datagram, |_, payload| {
-                    count += 1;
-                    if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(message)) =
-                        payload
-                    {
-                        let _ = table_of(&message);
-                        routes.extend(read(&message));
-                    }
-                    Ok(())
-                });
-                assert!(16 * count <= datagram.len());
-                end.map(|()| routes)
-            };
-            assert_eq!(seen(&datagram).unwrap(), routes);
-            datagram.extend(junk);
-            for (at, value) in edits {
-                let at = usize::from(*at) % datagram.len().max(1);
-                datagram.get_mut(at).into_iter().for_each(|byte| *byte = *value);
-            }
-            for datagram in [&datagram, junk] {
-                let _ = seen(datagram);
-            }
-        });
+fn address(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
     }
 }
+
+#[cfg(test)]
+#[path = "route_socket_tests.rs"]
+mod tests;

@@ -2,24 +2,29 @@
 //! list for each worker.
 //!
 //! Invariants: both sides of a worker share fate, since half a path loses every packet of the other
-//! half; no two routes of the result have the same key; no result exceeds the stated limits of the
-//! switches. It reads no clock, no kernel and no role machine: each shard carries the metric that
-//! its role gives it.
+//! half, and so do both families, which take the same ports; no two routes of the result have the
+//! same key; no result exceeds the stated limits of the switches. It reads no clock, no kernel and
+//! no role machine: each shard carries the metric that its role gives it.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::route::{Route, RouteSide, WorkerIndex};
 
-/// Addresses of a worker, and whether its two sides work (link up, a gateway answers).
+/// Addresses of a worker, and whether its two sides work (link up, a gateway answers). A side works
+/// only if it works in every family that the worker has an address of there.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteWorker {
     /// Its address on the access side: next hop of the tunnel endpoints.
     pub access: Ipv4Addr,
     /// Its address on the internet side: next hop of the public prefixes.
     pub internet: Ipv4Addr,
+    /// Its IPv6 address on the access side, if it has one: next hop of the IPv6 endpoints.
+    pub access6: Option<Ipv6Addr>,
+    /// Its IPv6 address on the internet side, if it has one: next hop of the IPv6 prefixes.
+    pub internet6: Option<Ipv6Addr>,
     /// Whether the access side works.
     pub is_access_up: bool,
     /// Whether the internet side works.
@@ -32,11 +37,15 @@ pub struct ServedShard<'a> {
     /// Addresses on the access side: the tunnel endpoint, or in plain mode the address that the BNG
     /// steers traffic to.
     pub endpoints: &'a [Ipv4Addr],
+    /// The same for IPv6: tunnel endpoints, and addresses that the BNG steers IPv6 traffic to.
+    pub endpoints6: &'a [Ipv6Addr],
     /// Its public prefixes.
     pub prefixes: &'a [Ipv4Net],
+    /// The IPv6 prefixes of its homes.
+    pub prefixes6: &'a [Ipv6Net],
     /// The worker, an index into the list of workers.
     pub worker: WorkerIndex,
-    /// The metric of the worker's role; `None` if the role announces nothing.
+    /// The metric of the worker's role, at least 1; `None` if the role announces nothing.
     pub metric: Option<u32>,
     /// True if no other worker has a synced copy. With one side down, half a path is then all there
     /// is, and stays announced; with both sides down there is nothing to announce.
@@ -45,12 +54,13 @@ pub struct ServedShard<'a> {
     pub is_held_off: bool,
 }
 
-/// What the switches can hold of this cluster. Each limit applies to each switch by itself.
+/// What the switches can hold of this cluster. Each limit applies to each switch by itself, and
+/// counts both families together.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteLimits {
     /// Most routes of a switch.
     pub max_routes: usize,
-    /// Most different next hops of a switch.
+    /// Most different next hops of a switch: a worker with addresses of both families has two.
     pub max_next_hops: usize,
 }
 
@@ -64,6 +74,18 @@ pub enum WantedError {
         worker: WorkerIndex,
         /// Number of workers.
         workers: usize,
+    },
+    /// A shard has an IPv6 prefix, and its worker has no IPv6 address to announce it with.
+    #[error(
+        "{prefix} is to be announced to the {side} switch, but worker {worker} has no IPv6 address on that side"
+    )]
+    NoAddress {
+        /// The worker.
+        worker: WorkerIndex,
+        /// The side without an address.
+        side: RouteSide,
+        /// The prefix.
+        prefix: Ipv6Net,
     },
     /// Two shards announce the same prefix with the same metric: no switch could distinguish them.
     #[error(
@@ -116,7 +138,7 @@ pub fn wanted(
         let worker = workers
             .get(at)
             .ok_or(WantedError::NoWorker { worker: shard.worker, workers: workers.len() })?;
-        lists[at].extend(routes_of(worker, shard));
+        append_routes(worker, shard, &mut lists[at])?;
     }
     for list in &mut lists {
         list.sort_unstable();
@@ -131,34 +153,38 @@ pub fn wanted(
     Ok(lists)
 }
 
-fn routes_of<'a>(
-    worker: &'a RouteWorker,
-    shard: &'a ServedShard<'_>,
-) -> impl Iterator<Item = Route> + 'a {
+/// Appends the routes of a shard, if they are announced.
+fn append_routes(
+    worker: &RouteWorker,
+    shard: &ServedShard<'_>,
+    list: &mut Vec<Route>,
+) -> Result<(), WantedError> {
     let is_announced = match (worker.is_access_up, worker.is_internet_up) {
         (true, true) => true,
         (false, false) => false,
         (true, false) | (false, true) => shard.is_last_copy,
     };
-    shard.metric.filter(|_| is_announced).into_iter().flat_map(move |metric| {
-        let endpoints = shard.endpoints.iter().map(move |endpoint| Route {
-            side: RouteSide::Access,
-            prefix: Ipv4Net::from(*endpoint),
-            metric,
-            next_hop: worker.access,
-        });
-        let prefixes = shard.prefixes.iter().map(move |prefix| Route {
-            side: RouteSide::Internet,
-            prefix: prefix.trunc(),
-            metric,
-            next_hop: worker.internet,
-        });
-        let is_held_off = shard.is_held_off;
-        endpoints.chain(prefixes).map(move |route| match is_held_off {
-            true => route.last_resort(),
-            false => route,
-        })
-    })
+    let Some(metric) = shard.metric.filter(|_| is_announced) else { return Ok(()) };
+    let mut append = |side, prefix: IpNet, next_hop| {
+        let route = Route { side, prefix: prefix.trunc(), metric, next_hop };
+        list.push(if shard.is_held_off { route.last_resort() } else { route });
+    };
+    for endpoint in shard.endpoints {
+        append(RouteSide::Access, Ipv4Net::from(*endpoint).into(), worker.access.into());
+    }
+    for prefix in shard.prefixes {
+        append(RouteSide::Internet, (*prefix).into(), worker.internet.into());
+    }
+    let endpoints = shard.endpoints6.iter().map(|endpoint| Ipv6Net::from(*endpoint));
+    let access = endpoints.map(|prefix| (RouteSide::Access, worker.access6, prefix));
+    let prefixes = shard.prefixes6.iter().copied();
+    let internet = prefixes.map(|prefix| (RouteSide::Internet, worker.internet6, prefix));
+    for (side, address, prefix) in access.chain(internet) {
+        let worker = shard.worker;
+        let next_hop = address.ok_or(WantedError::NoAddress { worker, side, prefix })?;
+        append(side, prefix.into(), next_hop.into());
+    }
+    Ok(())
 }
 
 fn check(all: &[Route], side: RouteSide, limits: RouteLimits) -> Result<(), WantedError> {
@@ -167,7 +193,7 @@ fn check(all: &[Route], side: RouteSide, limits: RouteLimits) -> Result<(), Want
     if wanted > max {
         return Err(WantedError::TooManyRoutes { side, wanted, max });
     }
-    let next_hops: BTreeSet<Ipv4Addr> = of_side().map(|route| route.next_hop).collect();
+    let next_hops: BTreeSet<IpAddr> = of_side().map(|route| route.next_hop).collect();
     let (wanted, max) = (next_hops.len(), limits.max_next_hops);
     if wanted > max {
         return Err(WantedError::TooManyNextHops { side, wanted, max });

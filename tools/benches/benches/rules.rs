@@ -1,6 +1,6 @@
 //! The rules beside `rte_acl`, the tables of Quick NAT and a plain list: `cargo bench -p
 //! weir-benches --bench rules`. All subjects take turns in each round; a ratio is the median over
-//! the rounds of the ratio within a round.
+//! the rounds of the ratio within a round. Rules of IPv6 are measured beside as many of IPv4.
 //!
 //! `WEIR_BENCH_ROUNDS` is the number of rounds (15), `WEIR_BENCH_RULES` the numbers of rules (1000,
 //! 10000, 100000). `rte_acl` is built for up to `WEIR_BENCH_ACL_MAX` rules (10000): for 100,000 it
@@ -13,10 +13,10 @@ use weir_benches::rte_hash::start_eal;
 use weir_benches::rules::quick_nat::QuickNat;
 use weir_benches::rules::rte_acl::RteAcl;
 use weir_benches::rules::{CompiledRules, LinearList, RuleTable, check};
-use weir_rules::shapes::{RuleShape, filters, question};
+use weir_rules::shapes::{RuleShape, ShapeAddress, filters, question};
 use weir_rules::{
-    Classifier, FlowKind, FlowKinds, FlowOrigin, PortRange, Prefix, Question, QuestionWalks,
-    RuleFilter, TOGETHER,
+    Classifier, FlowKind, FlowKinds, FlowOrigin, IpAddress, PortRange, Prefix, Question,
+    QuestionWalks, RuleFilter, TOGETHER,
 };
 
 /// Questions of a turn, as many as keep the caches as a worker's first packets would.
@@ -26,9 +26,9 @@ const CHECKED: usize = 2048;
 /// Questions of a turn of the plain list, by the number of rules.
 const LINEAR_COMPARISONS: usize = 1 << 22;
 
-struct Subject {
+struct Subject<A> {
     name: &'static str,
-    table: Box<dyn RuleTable>,
+    table: Box<dyn RuleTable<A>>,
     built_ms: f64,
     /// Nanoseconds a question, round by round.
     times: Vec<f64>,
@@ -43,7 +43,7 @@ fn main() {
     }
     let acl_max = if eal.is_ok() { acl_max } else { 0 };
     for count in numbers("WEIR_BENCH_RULES", &[1_000, 10_000, 100_000]) {
-        let filters = provider(count as u32);
+        let filters = provider::<u32>(count as u32);
         let mut subjects = vec![subject("weir", || compile(&filters))];
         if count <= acl_max {
             subjects.push(subject("rte_acl", || {
@@ -52,6 +52,18 @@ fn main() {
         }
         subjects.push(subject("list", || Box::new(LinearList(filters.clone()))));
         measure(&format!("{count} rules of an ISP"), &filters, subjects, rounds);
+    }
+    for count in numbers("WEIR_BENCH_RULES", &[1_000, 10_000, 100_000]) {
+        let scattered = provider::<u128>(count as u32);
+        let crowded = crowded(&scattered);
+        for (filters, where_to) in [(scattered, ""), (crowded, " about 50 networks")] {
+            let subjects = vec![
+                subject("weir", || compile(&filters)),
+                subject("list", || Box::new(LinearList(filters.clone()))),
+            ];
+            let title = format!("{count} rules of an ISP, IPv6{where_to}");
+            measure(&title, &filters, subjects, rounds);
+        }
     }
     for count in numbers("WEIR_BENCH_RULES", &[1_000, 10_000, 100_000]) {
         let filters = prefixes_and_ports(count as u32);
@@ -63,21 +75,21 @@ fn main() {
     }
 }
 
-fn compile(filters: &[RuleFilter<u32>]) -> Box<dyn RuleTable> {
+fn compile<A: IpAddress + 'static>(filters: &[RuleFilter<A>]) -> Box<dyn RuleTable<A>> {
     let classifier = Classifier::new(filters).expect("the rules compile");
     Box::new(CompiledRules { classifier, walks: QuestionWalks::default() })
 }
 
-fn subject(name: &'static str, build: impl FnOnce() -> Box<dyn RuleTable>) -> Subject {
+fn subject<A>(name: &'static str, build: impl FnOnce() -> Box<dyn RuleTable<A>>) -> Subject<A> {
     let start = Instant::now();
     let table = build();
     Subject { name, table, built_ms: start.elapsed().as_secs_f64() * 1e3, times: Vec::new() }
 }
 
 /// Rules of an ISP, of one kind or of all, and of all groups: what `rte_acl` can hold.
-fn provider(count: u32) -> Vec<RuleFilter<u32>> {
+fn provider<A: ShapeAddress>(count: u32) -> Vec<RuleFilter<A>> {
     let rng = &mut Rng::with_seed(u64::from(count));
-    let mut filters = filters(RuleShape::Provider, count, rng);
+    let mut filters = filters::<A>(RuleShape::Provider, count, rng);
     for filter in &mut filters {
         let mut kinds = FlowKind::all().filter(|&kind| filter.kinds.has(kind));
         let is_one = rng.u8(0..4) > 0 && filter.kinds != FlowKinds::ALL;
@@ -88,6 +100,23 @@ fn provider(count: u32) -> Vec<RuleFilter<u32>> {
         filter.groups = u16::MAX;
     }
     filters
+}
+
+/// The same rules with all remotes in 50 networks of 32 bits: the addresses have their first bits
+/// in common, and half of the subnets have small numbers, as networks assign them.
+fn crowded(filters: &[RuleFilter<u128>]) -> Vec<RuleFilter<u128>> {
+    let rng = &mut Rng::with_seed(3);
+    let networks: Vec<u128> = (0..50)
+        .map(|_| u128::from(0x2a00_0000 + (rng.u32(0..16) << 16 | rng.u32(0..0x1_0000))) << 96)
+        .collect();
+    let mut crowded = filters.to_vec();
+    for filter in crowded.iter_mut().filter(|filter| !filter.remote.is_all()) {
+        let subnet: u32 = if rng.bool() { rng.u32(..) } else { rng.u32(..) & 0x00ff_00ff };
+        let network = networks[rng.usize(0..networks.len())] | u128::from(subnet) << 64;
+        let address = network | u128::from(rng.u64(..));
+        filter.remote = Prefix::new(address, filter.remote.bits());
+    }
+    crowded
 }
 
 /// Rules of one prefix, of any length, and one port, as Quick NAT has them: the longest prefix
@@ -116,10 +145,15 @@ fn prefixes_and_ports(count: u32) -> Vec<RuleFilter<u32>> {
         .collect()
 }
 
-fn measure(title: &str, filters: &[RuleFilter<u32>], mut subjects: Vec<Subject>, rounds: usize) {
+fn measure<A: ShapeAddress>(
+    title: &str,
+    filters: &[RuleFilter<A>],
+    mut subjects: Vec<Subject<A>>,
+    rounds: usize,
+) {
     let rng = &mut Rng::with_seed(7);
     let kind = FlowKind::new(FlowOrigin::Home, 6).expect("TCP is a kind");
-    let questions: Vec<Question<u32>> = (0..QUESTIONS)
+    let questions: Vec<Question<A>> = (0..QUESTIONS)
         .map(|_| match rng.bool() {
             true => question(filters, rng),
             // Half of the flows fit no rule, or the last.
@@ -153,7 +187,7 @@ fn measure(title: &str, filters: &[RuleFilter<u32>], mut subjects: Vec<Subject>,
     print_table(title, filters.len(), &subjects);
 }
 
-fn print_table(title: &str, rules: usize, subjects: &[Subject]) {
+fn print_table<A>(title: &str, rules: usize, subjects: &[Subject<A>]) {
     println!("\n{title}");
     println!(
         "{:<12}{:>10}{:>12}{:>34}{:>34}",

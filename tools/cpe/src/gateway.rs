@@ -1,31 +1,30 @@
 //! The devices of a home gateway and its two threads, one per direction.
 //!
 //! Both threads block in a read. The process ends on a signal or when a thread cannot continue. The
-//! TUN device, its address and its routes live as long as its descriptor, so they disappear with
+//! TUN device, its addresses and its routes live as long as its descriptor, so they disappear with
 //! the process, whichever way it ends.
 
-use std::io::{self, Read};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::io;
+use std::net::IpAddr;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
+use ipnet::Ipv6Net;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use socket2::{Domain, Protocol, Socket, Type};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use crate::Config;
-use crate::tunnel::Tunnel;
+use crate::link::{Link, Mtus};
+use crate::outer_socket::OuterSocket;
+use crate::tunnel::{Ends, Inside, Tunnel};
+use crate::{Config, IPV6_MTU_MIN};
 
-/// Longest IPv4 packet in bytes.
-const PACKET_MAX: usize = 65_535;
+/// Smallest MTU of a link that carries IPv4, bytes (RFC 791).
+const IPV4_MTU_MIN: u16 = 68;
 /// Packets that the kernel queues while the gateway is not on a core: about 20 ms at 1 Gbit/s.
 const TUN_QUEUE: u32 = 2000;
-/// Receive and send buffer requested for the raw socket, bytes; the kernel may give less.
-const SOCKET_BUFFER: usize = 4 << 20;
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
@@ -38,13 +37,42 @@ pub enum OpenError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The TUN device could not get its IPv6 address.
+    #[error("IPv6 address {address} on {tun}; it needs net.ipv6.conf.default.disable_ipv6 = 0")]
+    Address6 {
+        /// The TUN device.
+        tun: String,
+        /// Requested address.
+        address: Ipv6Net,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// No address is configured inside the tunnel, so it would carry nothing.
+    #[error("TUN device {0} has neither an IPv4 nor an IPv6 address")]
+    NoAddress(String),
+    /// The MTU of the tunnel is less than every link of a family carries.
+    #[error("an MTU of {mtu} is too small for the addresses inside, the least is {least}")]
+    Mtu {
+        /// Configured MTU, bytes.
+        mtu: u16,
+        /// The smallest possible one, bytes.
+        least: u16,
+    },
+    /// The ends of the tunnel are an IPv4 and an IPv6 address.
+    #[error("tunnel endpoints {local} and {remote} are of different families")]
+    Families {
+        /// Outer source.
+        local: IpAddr,
+        /// Outer destination.
+        remote: IpAddr,
+    },
     /// The raw socket could not be opened or bound: no permission, or no such local address.
     #[error("GRE socket {local} -> {remote}")]
     Socket {
         /// Outer source.
-        local: Ipv4Addr,
+        local: IpAddr,
         /// Outer destination.
-        remote: Ipv4Addr,
+        remote: IpAddr,
         /// The kernel's answer.
         source: io::Error,
     },
@@ -77,54 +105,33 @@ pub struct Totals {
     pub sent: u64,
     /// Received from the tunnel and given to the TUN device.
     pub received: u64,
-    /// Sent into the tunnel.
+    /// Of both directions: refused by the tunnel, or not taken by the socket or the device.
     pub dropped: u64,
 }
 
-struct Link {
-    tun: SyncDevice,
-    socket: Socket,
-    tunnel: Tunnel,
-    sent: AtomicU64,
-    received: AtomicU64,
-    dropped: AtomicU64,
-}
-
-impl std::fmt::Debug for Link {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("tunnel", &self.tunnel).finish_non_exhaustive()
-    }
-}
-
 impl Gateway {
-    /// Opens the raw socket, makes the TUN device, its address and its routes.
+    /// Opens the raw socket, makes the TUN device, its addresses and its routes.
+    ///
+    /// # Errors
+    /// All of [`OpenError`].
     pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let (local, remote) = (config.local, config.remote);
+        let ends = Ends::new(local, remote).ok_or(OpenError::Families { local, remote })?;
+        let inside =
+            Inside { ipv4: config.tun_address.is_some(), ipv6: config.tun_address6.is_some() };
+        let least = least_mtu(config, inside)?;
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(OpenError::Signals)?;
-        let socket = open_socket(config).map_err(|source| OpenError::Socket {
-            local: config.local,
-            remote: config.remote,
+        let socket = OuterSocket::open(ends).map_err(|source| OpenError::Socket {
+            local,
+            remote,
             source,
         })?;
-        let tun = DeviceBuilder::new()
-            .name(&config.tun)
-            .ipv4(config.tun_address.addr(), config.tun_address.prefix_len(), None)
-            .mtu(config.mtu)
-            .with(|device| {
-                device.tx_queue_len(TUN_QUEUE);
-            })
-            .build_sync()
-            .map_err(|source| OpenError::Tun { name: config.tun.clone(), source })?;
+        let tun = make_tun(config)?;
         for route in &config.routes {
-            add_route(&config.tun, route)?;
+            add_route(config, inside, route)?;
         }
-        let link = Link {
-            tun,
-            socket,
-            tunnel: Tunnel { local: config.local, remote: config.remote, key: config.key },
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-        };
+        let tunnel = Tunnel::new(ends, config.key, inside);
+        let link = Link::new(tun, socket, tunnel, Mtus { configured: config.mtu, least });
         Ok(Self { link: Arc::new(link), signals })
     }
 
@@ -142,105 +149,63 @@ impl Gateway {
         })?;
         // Every sender reports before it is dropped, so this never sees a closed channel.
         end.recv().unwrap_or(Ok(()))?;
-        Ok(Totals {
-            sent: self.link.sent.load(Relaxed),
-            received: self.link.received.load(Relaxed),
-            dropped: self.link.dropped.load(Relaxed),
-        })
+        Ok(self.link.totals())
     }
 }
 
-impl Link {
-    /// TUN to tunnel.
-    fn upstream(&self) -> io::Result<()> {
-        let headroom = self.tunnel.headroom();
-        let mut buffer = vec![0; headroom + PACKET_MAX];
-        let mut identification = 0u16;
-        loop {
-            let length = match self.tun.recv(&mut buffer[headroom..]) {
-                Ok(length) => length,
-                Err(error) if is_transient(&error) => continue,
-                Err(error) => return Err(error),
-            };
-            // The kernel would replace 0 by an identification that it chooses.
-            identification = identification.wrapping_add(1).max(1);
-            let packet = &mut buffer[..headroom + length];
-            let sent = match self.tunnel.encapsulate(packet, identification) {
-                // No route, a full queue, an outer packet too big for the access link: the packet
-                // is lost, the tunnel is not.
-                Ok(()) => self.socket.send(packet).is_ok(),
-                Err(_) => false,
-            };
-            let counter = if sent { &self.sent } else { &self.dropped };
-            counter.fetch_add(1, Relaxed);
+/// Returns the smallest MTU that the tunnel may have.
+fn least_mtu(config: &Config, inside: Inside) -> Result<u16, OpenError> {
+    let least = match inside {
+        Inside { ipv6: true, .. } => IPV6_MTU_MIN,
+        Inside { ipv4: true, .. } => IPV4_MTU_MIN,
+        _ => return Err(OpenError::NoAddress(config.tun.clone())),
+    };
+    if config.mtu < least {
+        return Err(OpenError::Mtu { mtu: config.mtu, least });
+    }
+    Ok(least)
+}
+
+/// Makes the TUN device with its MTU and its addresses, up.
+fn make_tun(config: &Config) -> Result<SyncDevice, OpenError> {
+    let mut builder = DeviceBuilder::new().name(&config.tun).mtu(config.mtu).with(|device| {
+        device.tx_queue_len(TUN_QUEUE);
+    });
+    if let Some(address) = config.tun_address {
+        builder = builder.ipv4(address.addr(), address.prefix_len(), None);
+    }
+    let tun = builder
+        .build_sync()
+        .map_err(|source| OpenError::Tun { name: config.tun.clone(), source })?;
+    if let Some(address) = config.tun_address6 {
+        tun.add_address_v6(address.addr(), address.prefix_len())
+            .map_err(|source| OpenError::Address6 { tun: config.tun.clone(), address, source })?;
+    }
+    Ok(tun)
+}
+
+/// Routes a prefix through the tunnel: "default" in each family that the tunnel carries.
+fn add_route(config: &Config, inside: Inside, route: &str) -> Result<(), OpenError> {
+    let is_default = route == "default";
+    let families = [
+        ("-4", if is_default { inside.ipv4 } else { !route.contains(':') }),
+        ("-6", if is_default { inside.ipv6 } else { route.contains(':') }),
+    ];
+    for (family, _) in families.into_iter().filter(|(_, is_meant)| *is_meant) {
+        let refused = |reason: String| OpenError::Route {
+            route: route.to_owned(),
+            tun: config.tun.clone(),
+            reason,
+        };
+        let output = Command::new("ip")
+            .args([family, "route", "add", route, "dev", &config.tun])
+            .output()
+            .map_err(|error| refused(format!("ip (package iproute2): {error}")))?;
+        if !output.status.success() {
+            return Err(refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
         }
     }
-
-    /// Tunnel to TUN.
-    fn downstream(&self) -> io::Result<()> {
-        let mut buffer = vec![0; PACKET_MAX];
-        let mut socket = &self.socket;
-        loop {
-            let length = match socket.read(&mut buffer) {
-                Ok(length) => length,
-                // ICMP errors about packets sent earlier (the peer is not up yet) come back as
-                // errors here.
-                Err(error) if is_transient(&error) => continue,
-                Err(error) => return Err(error),
-            };
-            let received = match self.tunnel.decapsulate(&mut buffer[..length]) {
-                Ok(inner) => self.tun.send(inner).is_ok(),
-                Err(_) => false,
-            };
-            let counter = if received { &self.received } else { &self.dropped };
-            counter.fetch_add(1, Relaxed);
-        }
-    }
-}
-
-/// True for an error that concerns one packet and not the socket: the kernel's errors for ICMP
-/// errors that come back, and an interrupted call.
-fn is_transient(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(
-            libc::EINTR
-                | libc::ECONNREFUSED
-                | libc::EHOSTDOWN
-                | libc::EHOSTUNREACH
-                | libc::EMSGSIZE
-                | libc::ENETDOWN
-                | libc::ENETUNREACH
-                | libc::ENONET
-                | libc::ENOPROTOOPT
-                | libc::EOPNOTSUPP
-        )
-    )
-}
-
-/// Opens a raw socket that takes whole IPv4 packets and receives only packets from the endpoint.
-fn open_socket(config: &Config) -> io::Result<Socket> {
-    let gre = Protocol::from(i32::from(weir_wire::ipv4::PROTOCOL_GRE));
-    let socket = Socket::new(Domain::IPV4, Type::RAW, Some(gre))?;
-    socket.set_header_included_v4(true)?;
-    socket.set_recv_buffer_size(SOCKET_BUFFER)?;
-    socket.set_send_buffer_size(SOCKET_BUFFER)?;
-    socket.bind(&SocketAddrV4::new(config.local, 0).into())?;
-    socket.connect(&SocketAddrV4::new(config.remote, 0).into())?;
-    Ok(socket)
-}
-
-fn add_route(tun: &str, route: &str) -> Result<(), OpenError> {
-    let refused =
-        |reason: String| OpenError::Route { route: route.to_owned(), tun: tun.to_owned(), reason };
-    let output = Command::new("ip")
-        .args(["-4", "route", "add", route, "dev", tun])
-        .output()
-        .map_err(|error| refused(format!("ip (package iproute2): {error}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(refused(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    Ok(())
 }
 
 fn spawn(

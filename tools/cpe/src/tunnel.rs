@@ -1,44 +1,89 @@
 //! The two directions of the tunnel, on bytes: no device, no socket.
 //!
-//! For outbound packets the caller leaves [`headroom`] bytes before the inner packet, so no byte is
-//! copied.
+//! The outer header is IPv4 (RFC 2784) or IPv6 (RFC 7676), by the family of the endpoints; the
+//! inner packet is of either family, whichever the outer is. GRE carries no checksum: behind an
+//! outer IPv6 header, which has none either, the inner packet's own checksums cover its addresses
+//! (RFC 7676).
+//!
+//! For outbound packets the caller leaves [`headroom`](Tunnel::headroom) bytes before the inner
+//! packet, so no byte is copied.
 
-use std::net::Ipv4Addr;
+mod ecn;
+mod fragment;
+mod inner;
+#[cfg(test)]
+mod tests;
 
+use std::hash::RandomState;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
+
+use weir_wire::gre;
 use weir_wire::ipv4::{self, Ipv4, PROTOCOL_GRE};
-use weir_wire::{checksum, gre};
-use zerocopy::IntoBytes;
+use weir_wire::ipv6::Ipv6;
 
-/// Bytes of an IPv4 header without options.
-const IPV4_LEN: usize = 20;
-/// "Don't fragment" in `Ipv4::flags_fragment`.
-const DONT_FRAGMENT: u16 = 0x4000;
-/// Outer time to live. RFC 2784 leaves it open; RFC 1700 recommends 64.
+pub(crate) use fragment::fragments;
+use inner::Inner;
+
+/// Outer time to live and hop limit. RFC 2784 leaves it open; RFC 1700 recommends 64.
 const TTL: u8 = 64;
 
-const ECN: u8 = 0b11;
-const NOT_ECT: u8 = 0b00;
-const ECT_1: u8 = 0b01;
-const ECT_0: u8 = 0b10;
-const CE: u8 = 0b11;
-
-/// The ends of one tunnel.
-#[derive(Clone, Copy, Debug)]
+/// One tunnel: its ends, its key and what it carries.
+#[derive(Clone, Debug)]
 pub struct Tunnel {
-    /// Outer source of sent packets.
-    pub local: Ipv4Addr,
-    /// Outer destination of sent packets: weir's tunnel endpoint.
-    pub remote: Ipv4Addr,
-    /// GRE key, in both directions.
-    pub key: Option<u32>,
+    ends: Ends,
+    key: Option<u32>,
+    inside: Inside,
+    /// Key of the hash that outer flow labels are: others cannot predict them (RFC 6437 section 3).
+    labels: RandomState,
+}
+
+/// The two endpoints: outer source and outer destination of sent packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// GRE over IPv4.
+    V4 {
+        /// This end.
+        local: Ipv4Addr,
+        /// The other end: weir's tunnel endpoint.
+        remote: Ipv4Addr,
+    },
+    /// GRE over IPv6.
+    V6 {
+        /// This end.
+        local: Ipv6Addr,
+        /// The other end: weir's tunnel endpoint.
+        remote: Ipv6Addr,
+    },
+}
+
+impl Ends {
+    /// Pairs the endpoints. None if they are of different families.
+    pub fn new(local: IpAddr, remote: IpAddr) -> Option<Self> {
+        match (local, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => Some(Self::V4 { local, remote }),
+            (IpAddr::V6(local), IpAddr::V6(remote)) => Some(Self::V6 { local, remote }),
+            _ => None,
+        }
+    }
+}
+
+/// The families of inner packets that a tunnel carries, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// GRE protocol 0x0800.
+    pub ipv4: bool,
+    /// GRE protocol 0x86DD.
+    pub ipv6: bool,
 }
 
 /// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The inner packet is not IPv4, or a length field does not fit the bytes.
+    /// A packet is neither IPv4 nor IPv6, not what GRE says it is, or a length field does not fit
+    /// the bytes.
     Malformed,
-    /// GRE carries a protocol other than IPv4.
+    /// The inner packet is of a protocol or a family that the tunnel does not carry.
     Protocol,
     /// The key is not the tunnel's.
     Key,
@@ -48,175 +93,110 @@ pub enum Refused {
 }
 
 impl Tunnel {
-    /// Bytes to leave free in front of an inner packet: outer IPv4 and GRE headers.
+    /// Makes a tunnel; `key` is the GRE key in both directions.
+    pub fn new(ends: Ends, key: Option<u32>, inside: Inside) -> Self {
+        Self { ends, key, inside, labels: RandomState::new() }
+    }
+
+    /// Returns the endpoints.
+    pub fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    /// Returns the number of bytes to leave free in front of an inner packet: the outer header and
+    /// GRE's.
     pub fn headroom(&self) -> usize {
-        IPV4_LEN + gre::header_len(self.key)
+        headroom(self.ends, self.key)
     }
 
     /// Writes the outer headers into the first [`headroom`](Self::headroom) bytes of `buffer`; the
     /// inner packet is the rest.
     ///
-    /// DSCP and ECN are the inner ones (RFC 2983 uniform model, RFC 6040 section 4.1 normal mode),
-    /// and so is "don't fragment": a path MTU below the tunnel's must reach the sender.
-    /// `identification` matters only to packets that may be fragmented (RFC 6864).
+    /// DSCP and ECN are the inner ones (RFC 2983 uniform model, RFC 6040 section 4.1 normal mode).
+    /// An outer IPv4 header has "don't fragment" if the inner IPv4 header has it, and for each
+    /// inner IPv6 packet above 1280 bytes: a path MTU below the tunnel's must reach the sender. An
+    /// outer IPv6 header gets a flow label of its inner flow (RFC 6438). `identification` matters
+    /// only to outer IPv4 packets that may be fragmented (RFC 6864).
+    ///
+    /// # Errors
+    /// [`Refused::Malformed`], [`Refused::Protocol`].
     pub fn encapsulate(&self, buffer: &mut [u8], identification: u16) -> Result<(), Refused> {
         let headroom = self.headroom();
-        let inner = buffer.get(headroom..).ok_or(Refused::Malformed)?;
-        let (inner, _, total_length) = ipv4::parse(inner).map_err(|_| Refused::Malformed)?;
-        let outer_length =
-            u16::try_from(headroom + total_length).map_err(|_| Refused::Malformed)?;
-        let mut outer = Ipv4 {
-            version_ihl: 0x45,
-            tos: inner.tos,
-            total_length: outer_length.into(),
-            identification: identification.into(),
-            flags_fragment: if inner.dont_fragment() { DONT_FRAGMENT.into() } else { 0.into() },
-            ttl: TTL,
-            protocol: PROTOCOL_GRE,
-            checksum: 0.into(),
-            source: u32::from(self.local).into(),
-            destination: u32::from(self.remote).into(),
+        let inner = Inner::parse(buffer.get(headroom..).ok_or(Refused::Malformed)?)?;
+        self.check_protocol(inner.protocol)?;
+        let protocol = inner.protocol;
+        let outer_len = match self.ends {
+            Ends::V4 { local, remote } => {
+                let length = u16::try_from(headroom + inner.len());
+                let length = length.map_err(|_| Refused::Malformed)? - Ipv4::LEN as u16;
+                let mut outer = Ipv4::new(local.into(), remote.into(), PROTOCOL_GRE, length);
+                outer.tos = inner.traffic_class;
+                outer.ttl = TTL;
+                outer.identification = identification.into();
+                outer.set_fragment(inner.dont_fragment, false, 0);
+                outer.set_checksum();
+                outer.emit(buffer);
+                Ipv4::LEN
+            }
+            Ends::V6 { local, remote } => {
+                let length = u16::try_from(headroom + inner.len() - Ipv6::LEN);
+                let length = length.map_err(|_| Refused::Malformed)?;
+                let mut outer = Ipv6::new(local.into(), remote.into(), PROTOCOL_GRE, length);
+                outer.set_traffic_class(inner.traffic_class);
+                outer.set_flow_label(inner.flow_label(&self.labels));
+                outer.hop_limit = TTL;
+                outer.emit(buffer);
+                Ipv6::LEN
+            }
         };
-        outer.checksum = checksum::sum(outer.as_bytes()).into();
-        buffer[..IPV4_LEN].copy_from_slice(outer.as_bytes());
-        gre::emit(&mut buffer[IPV4_LEN..headroom], gre::PROTOCOL_IPV4, self.key);
+        gre::emit(&mut buffer[outer_len..headroom], protocol, self.key);
         Ok(())
     }
 
-    /// Returns the inner packet of a datagram from the raw socket, which begins with the outer
-    /// header. The outer congestion mark is merged into it (RFC 6040 section 4.2).
-    pub fn decapsulate<'a>(&self, packet: &'a mut [u8]) -> Result<&'a [u8], Refused> {
-        let (outer, outer_len, outer_end) = ipv4::parse(packet).map_err(|_| Refused::Malformed)?;
-        let outer_ecn = outer.tos & ECN;
-        let header = gre::parse(&packet[outer_len..outer_end]).map_err(|_| Refused::Malformed)?;
-        if header.protocol != gre::PROTOCOL_IPV4 {
-            return Err(Refused::Protocol);
-        }
+    /// Returns the inner packet of `gre`, which is a GRE header and all behind it.
+    /// `outer_traffic_class` is the traffic class (IPv6) or type of service (IPv4) of the outer
+    /// header, whose congestion mark is merged into the inner packet (RFC 6040 section 4.2).
+    ///
+    /// # Errors
+    /// All of [`Refused`].
+    pub fn decapsulate<'a>(
+        &self,
+        gre: &'a mut [u8],
+        outer_traffic_class: u8,
+    ) -> Result<&'a [u8], Refused> {
+        let header = gre::parse(gre).map_err(|_| Refused::Malformed)?;
+        self.check_protocol(header.protocol)?;
         if header.key != self.key {
             return Err(Refused::Key);
         }
-        let inner = &mut packet[outer_len + header.len..outer_end];
-        let (head, inner_len, inner_end) = ipv4::parse(inner).map_err(|_| Refused::Malformed)?;
-        let tos = head.tos & !ECN | merge_ecn(head.tos & ECN, outer_ecn)?;
-        if tos != head.tos {
-            inner[1] = tos;
-            inner[10..12].fill(0);
-            let sum = checksum::sum(&inner[..inner_len]);
-            inner[10..12].copy_from_slice(&sum.to_be_bytes());
-        }
-        Ok(&inner[..inner_end])
-    }
-}
-
-/// RFC 6040 figure 4: returns the ECN field to forward for the given arriving inner and outer ones.
-fn merge_ecn(inner: u8, outer: u8) -> Result<u8, Refused> {
-    match (inner, outer) {
-        (NOT_ECT, CE) => Err(Refused::Congestion),
-        (NOT_ECT, _) => Ok(NOT_ECT),
-        (_, CE) => Ok(CE),
-        (ECT_0, ECT_1) => Ok(ECT_1),
-        (inner, _) => Ok(inner),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tunnel(key: Option<u32>) -> Tunnel {
-        Tunnel { local: Ipv4Addr::new(10, 200, 0, 1), remote: Ipv4Addr::new(10, 100, 0, 1), key }
+        inner::mark(&mut gre[header.len..], header.protocol, outer_traffic_class & ecn::ECN)
     }
 
-    /// Returns an inner packet of 28 bytes with the given type of service and flags.
-    fn inner(tos: u8, flags_fragment: u16) -> Vec<u8> {
-        let mut head = Ipv4 {
-            version_ihl: 0x45,
-            tos,
-            total_length: 28.into(),
-            identification: 7.into(),
-            flags_fragment: flags_fragment.into(),
-            ttl: 64,
-            protocol: 17,
-            checksum: 0.into(),
-            source: u32::from(Ipv4Addr::new(192, 168, 1, 2)).into(),
-            destination: u32::from(Ipv4Addr::new(198, 51, 100, 1)).into(),
+    fn check_protocol(&self, protocol: u16) -> Result<(), Refused> {
+        let is_carried = match protocol {
+            gre::PROTOCOL_IPV4 => self.inside.ipv4,
+            gre::PROTOCOL_IPV6 => self.inside.ipv6,
+            _ => false,
         };
-        head.checksum = checksum::sum(head.as_bytes()).into();
-        let mut packet = head.as_bytes().to_vec();
-        packet.extend_from_slice(&[1, 2, 3, 4, 0, 8, 0, 0]);
-        packet
+        is_carried.then_some(()).ok_or(Refused::Protocol)
     }
+}
 
-    fn sealed(tunnel: &Tunnel, inner: &[u8]) -> Vec<u8> {
-        let mut buffer = vec![0xee; tunnel.headroom()];
-        buffer.extend_from_slice(inner);
-        tunnel.encapsulate(&mut buffer, 99).unwrap();
-        buffer
-    }
+/// Returns the bytes that a tunnel between `ends` adds to each packet: outer header and GRE's.
+pub fn headroom(ends: Ends, key: Option<u32>) -> usize {
+    let outer = match ends {
+        Ends::V4 { .. } => Ipv4::LEN,
+        Ends::V6 { .. } => Ipv6::LEN,
+    };
+    outer + gre::header_len(key)
+}
 
-    #[test]
-    fn decapsulation_restores_the_encapsulated_packet() {
-        for key in [None, Some(0xdead_beef)] {
-            let there = tunnel(key);
-            let packet = inner(0, DONT_FRAGMENT);
-            let mut outer = sealed(&there, &packet);
-            assert_eq!(outer.len(), packet.len() + if key.is_some() { 28 } else { 24 });
-            assert_eq!(there.decapsulate(&mut outer).unwrap(), packet);
-        }
-    }
-
-    #[test]
-    fn the_outer_header_follows_the_inner_one() {
-        let outer = sealed(&tunnel(None), &inner(0xb8 | ECT_0, DONT_FRAGMENT));
-        let (head, _, total_length) = ipv4::parse(&outer).unwrap();
-        assert_eq!(head.tos, 0xb8 | ECT_0);
-        assert!(head.dont_fragment());
-        assert_eq!(total_length, outer.len());
-        assert_eq!(checksum::sum(&outer[..IPV4_LEN]), 0);
-        let outer = sealed(&tunnel(None), &inner(0, 0));
-        assert!(!ipv4::parse(&outer).unwrap().0.dont_fragment());
-    }
-
-    #[test]
-    fn a_congestion_mark_on_the_way_reaches_the_inner_packet() {
-        let there = tunnel(None);
-        let mut outer = sealed(&there, &inner(ECT_0, 0));
-        outer[1] = CE;
-        let packet = there.decapsulate(&mut outer).unwrap();
-        assert_eq!(packet[1] & ECN, CE);
-        assert_eq!(checksum::sum(&packet[..IPV4_LEN]), 0);
-    }
-
-    #[test]
-    fn a_congestion_mark_is_never_lost_on_a_sender_without_ecn() {
-        let there = tunnel(None);
-        let mut outer = sealed(&there, &inner(NOT_ECT, 0));
-        outer[1] = CE;
-        assert_eq!(there.decapsulate(&mut outer), Err(Refused::Congestion));
-    }
-
-    #[test]
-    fn a_foreign_key_is_refused() {
-        let mut outer = sealed(&tunnel(Some(1)), &inner(0, 0));
-        assert_eq!(tunnel(Some(2)).decapsulate(&mut outer), Err(Refused::Key));
-        assert_eq!(tunnel(None).decapsulate(&mut outer), Err(Refused::Key));
-    }
-
-    #[test]
-    fn cut_packets_are_refused_at_every_length() {
-        let there = tunnel(Some(5));
-        let whole = sealed(&there, &inner(0, 0));
-        for length in 0..whole.len() {
-            let mut cut = whole[..length].to_vec();
-            assert_eq!(there.decapsulate(&mut cut), Err(Refused::Malformed));
-        }
-    }
-
-    #[test]
-    fn ipv6_is_not_sent() {
-        let there = tunnel(None);
-        let mut buffer = vec![0; there.headroom() + 40];
-        buffer[there.headroom()] = 0x60;
-        assert_eq!(there.encapsulate(&mut buffer, 0), Err(Refused::Malformed));
-    }
+/// Returns where the GRE header and all behind it lie in an outer IPv4 packet, and the type of
+/// service.
+///
+/// # Errors
+/// [`Refused::Malformed`].
+pub fn behind_ipv4(packet: &[u8]) -> Result<(Range<usize>, u8), Refused> {
+    let (outer, outer_len, end) = ipv4::parse(packet).map_err(|_| Refused::Malformed)?;
+    Ok((outer_len..end, outer.tos))
 }

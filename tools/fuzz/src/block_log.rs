@@ -1,11 +1,12 @@
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bolero::{TypeGenerator, check};
-use weir_nat_log::{About, LogAnswer, LogQuestion, LogVerdict, search_logs};
+use weir_nat_log::{About, Holding, LogAnswer, LogQuestion, LogVerdict, search_logs};
 
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const PORT: u16 = 1100;
+const INSIDE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 7);
 /// Start of the records: a time in 2026, seconds since the epoch.
 const START_SEC: u64 = 1_772_323_200;
 
@@ -52,6 +53,9 @@ impl Record {
             "block-allocated",
             "block-released",
             "block-held",
+            "prefix-claimed",
+            "prefix-released",
+            "prefix-held",
             "lane-taken",
             "lane-left",
             "lane-listed",
@@ -84,6 +88,10 @@ impl Record {
                 format!("{lane}{block}\"since\":\"2026-03-01T00:00:0{number}Z\",")
             }
             "block-allocated" | "block-released" | "block-held" => lane + &block,
+            "prefix-claimed" | "prefix-released" | "prefix-held" => {
+                let prefix = format!("2001:db8:{}::/64", 1 + self.block % 2);
+                format!("{lane}\"subscriber\":\"10.200.0.{home}\",\"prefix\":\"{prefix}\",")
+            }
             "lane-taken" => format!("{lane}\"before\":{number},"),
             "lane-left" => lane,
             "lane-listed" => format!("{lane}\"blocks\":1,\"from\":{number},"),
@@ -148,7 +156,8 @@ fn ask(log: &[u8]) -> LogAnswer {
 
 /// Checks what holds for every answer.
 fn is_sound(answer: &LogAnswer) {
-    assert!(answer.holders.iter().all(|it| (it.ports.0..=it.ports.1).contains(&PORT)));
+    let is_of_port = |holding: Holding| matches!(holding, Holding::Ports { first, last, .. } if (first..=last).contains(&PORT));
+    assert!(answer.holders.iter().all(|it| is_of_port(it.holding)));
     match answer.verdict {
         LogVerdict::Held => assert!(answer.missing.is_empty() && !answer.holders.is_empty()),
         LogVerdict::Nobody => assert!(answer.missing.is_empty() && answer.holders.is_empty()),
@@ -191,7 +200,8 @@ fn junk_between() {
         assert_eq!(answer.records_lost, lost);
         assert_eq!(LogAnswer { lines_unreadable: answer.lines_unreadable, ..with_junk }, answer);
         is_sound(&answer);
-        for about in [About::Address(PUBLIC), About::Home(Ipv4Addr::new(10, 200, 0, 1), None)] {
+        let home = Ipv4Addr::new(10, 200, 0, 1);
+        for about in [About::Address(PUBLIC), About::Home(home, None), About::Ipv6(INSIDE)] {
             ask_about(&clean, about);
         }
     });

@@ -174,6 +174,7 @@ fn nat() -> Nat {
         shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec!["203.0.113.0/31".parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 6,
         }],
         // A second shard index without a shard.

@@ -1,9 +1,11 @@
 use bolero::{TypeGenerator, check};
 use weir_config::{ConfigFile, Desired};
 
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 8] = [
     include_str!("../../../examples/af_xdp.toml"),
     include_str!("../../../examples/cluster.toml"),
+    include_str!("../../../examples/ipv6-cluster.toml"),
+    include_str!("../../../examples/ipv6.toml"),
     include_str!("../../../examples/memif.toml"),
     include_str!("../../../examples/nic-vf.toml"),
     include_str!("../../../examples/node-1.toml"),

@@ -1,8 +1,8 @@
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bolero::{TypeGenerator, check};
 use weir_config::{ConfigFile, load_sets, parse_set};
-use weir_policy::{FlowQuestion, compare, compile, warnings};
+use weir_policy::{ComparedHomes, FlowQuestion, compare, compile, warnings};
 use weir_rules::FlowOrigin;
 
 /// Any text is a set, whose entries are read back equal, or is refused with lines that exist.
@@ -75,8 +75,15 @@ impl Choices {
                 &format!("subscribers = [\"@homes\", \"{prefix}\"]\n"),
             ],
         );
-        text +=
-            &any(self.remote, &["", "remote = \"@far\"\n", &format!("remote = \"{prefix}\"\n")]);
+        text += &any(
+            self.remote,
+            &[
+                "",
+                "remote = \"@far\"\n",
+                &format!("remote = \"{prefix}\"\n"),
+                &format!("remote = [\"{prefix}\", \"@far6\"]\n"),
+            ],
+        );
         let [a, b, c, d] = self.ports;
         let ports = format!(
             "inside_port = \"{}-{}\"\nremote_port = [{c}, \"{}-{}\"]\n",
@@ -111,6 +118,21 @@ impl Choices {
                 self.ports[2]
             ),
         };
+        self.read(&words)
+    }
+
+    /// Returns a flow of IPv6 in the tunnel of a home.
+    fn flow6(&self) -> FlowQuestion {
+        let home = format!("2001:db8:1::{:x}@10.200.{}.1", self.action, self.from);
+        let remote = Ipv6Addr::from(0x2001_0db8_u128 << 96 | u128::from(self.prefix.0) << 64);
+        let words = match self.protocol % 4 {
+            0 | 1 => format!("home {home} icmp {remote}"),
+            _ => format!("home {home} tcp {} {remote} {}", self.ports[0], self.ports[2]),
+        };
+        self.read(&words)
+    }
+
+    fn read(&self, words: &str) -> FlowQuestion {
         let flow = FlowQuestion::from_words(&words.split(' ').collect::<Vec<_>>());
         let from = if self.from % 3 == 1 { FlowOrigin::Internet } else { FlowOrigin::Home };
         FlowQuestion { from, ..flow.expect("a flow") }
@@ -121,8 +143,9 @@ impl Choices {
 /// decides.
 #[test]
 fn rules() {
-    let names = "[[set]]\nname = \"homes\"\nprefixes = [\"10.200.0.0/24\", \"10.200.2.0/23\"]\n\
-                 [[set]]\nname = \"far\"\nprefixes = [\"192.0.2.0/25\", \"192.0.2.128/25\", \"::/0\"]\n\
+    let names = "[[set]]\nname = \"homes\"\nprefixes = [\"10.200.0.0/24\", \"10.200.2.0/23\", \"2001:db8:1::/64\"]\n\
+                 [[set]]\nname = \"far\"\nprefixes = [\"192.0.2.0/25\", \"192.0.2.128/25\", \"2001:db8::/33\"]\n\
+                 [[set]]\nname = \"far6\"\nprefixes = [\"2001:db8:8000::/33\", \"::/1\"]\n\
                  [[source_pool]]\nname = \"few\"\npublic = \"203.0.113.7/32\"\n\
                  [[source_pool]]\nname = \"many\"\npublic = [\"203.0.113.8/30\", \"203.0.113.2/31\"]\n\
                  [[group]]\nname = \"one\"\nsubscribers = \"10.200.0.0/23\"\n\
@@ -151,14 +174,16 @@ fn rules() {
                 return;
             }
         };
-        for flow in choices.iter().map(Choices::flow) {
-            let explained = compiled.explain(&compiled.question(&flow));
+        for flow in choices.iter().flat_map(|it| [it.flow(), it.flow6()]) {
+            let explained = compiled.explain(&flow);
             let first = explained.candidates.first().copied();
             assert_eq!(explained.deciding.map(|it| it.rule), first, "{flow}\n{text}");
         }
         let _ = warnings(&config.policy, &sets, &compiled);
         if choices.len() < 4 {
-            let same = compare(&compiled, &compiled, &config.access.subscribers);
+            let ipv4 = &config.access.subscribers;
+            let homes = ComparedHomes { ipv4, ipv6: &[], are_in_tunnels: true };
+            let same = compare(&compiled, &compiled, &homes);
             assert!(same.changes.is_empty());
         }
     });

@@ -17,6 +17,7 @@ pub mod buffer;
 pub mod callgrind;
 mod mirroring;
 pub mod trace;
+mod trace6;
 pub mod world;
 
 /// A part of the trace and its limit.
@@ -32,7 +33,7 @@ pub struct Part {
 
 /// Every part. `run` sends its packets through [`world::measured_burst`], or its flow changes
 /// through a function with the same prefix, and returns the number of packets or flows.
-pub const PARTS: [Part; 21] = [
+pub const PARTS: [Part; 29] = [
     part("gre-udp-up", "established UDP, home to internet", 298.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 308.0, trace::gre_udp_down),
     part("gre-tcp-up", "established TCP, home to internet", 390.0, trace::gre_tcp_up),
@@ -44,6 +45,14 @@ pub const PARTS: [Part; 21] = [
     part("open-homes-3000", "as gre-udp-open, 3,000 flows a home", 1137.0, trace::open_homes_3000),
     part("plain-udp-up", "established UDP without tunnels, up", 308.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 254.0, trace::plain_udp_down),
+    part("ipv6-gre-up", "IPv6, established UDP, home to internet", 730.0, trace6::gre_up),
+    part("ipv6-gre-down", "IPv6, established UDP, internet to home", 560.0, trace6::gre_down),
+    part("ipv6-plain-up", "IPv6 without tunnels, up", 440.0, trace6::plain_up),
+    part("ipv6-plain-down", "IPv6 without tunnels, down", 439.0, trace6::plain_down),
+    part("ipv6-gre-open", "IPv6, first packets of UDP flows", 2225.0, trace6::gre_open),
+    part("ipv6-plain-open", "the same without tunnels", 1590.0, trace6::plain_open),
+    part("mixed-up", "gre-udp-up and ipv6-gre-up in turn", 557.0, trace6::mixed_up),
+    part("mixed-down", "gre-udp-down and ipv6-gre-down in turn", 484.0, trace6::mixed_down),
     part("rules-up", "as gre-udp-up, 100,000 rules loaded", 298.0, trace::rules_up),
     part("rules-open", "as gre-udp-open, 1,000 rules that accept", 1184.0, trace::rules_open),
     part(
@@ -55,7 +64,7 @@ pub const PARTS: [Part; 21] = [
     part("no-mapping", "from the internet to ports that no home holds", 740.0, trace::no_mapping),
     part("flood-syn", "SYNs of a home over its limit of the slow path", 545.0, trace::flood_syn),
     part("flood-remotes", "one port to new remotes, over the limit", 530.0, trace::flood_remotes),
-    part("flood-fragments", "first fragments, over the limit", 599.0, trace::flood_fragments),
+    part("flood-fragments", "first fragments, over the limit", 629.0, trace::flood_fragments),
     part(
         "replica-open",
         "first packets of UDP flows, noted for replicas",
@@ -65,13 +74,13 @@ pub const PARTS: [Part; 21] = [
     part(
         "replica-journal",
         "a new flow read from the journal, its change written",
-        131.0,
+        135.0,
         mirroring::journal,
     ),
     part(
         "replica-apply",
         "a new flow of another worker stored and indexed",
-        614.0,
+        620.0,
         mirroring::apply,
     ),
 ];

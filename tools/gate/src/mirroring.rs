@@ -63,6 +63,7 @@ fn nat(lanes: u8) -> Nat {
         shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec![net("203.0.113.0/29")],
+            public6: Vec::new(),
             subscribers_max: 256,
         }],
         replicas: 1,

@@ -9,15 +9,15 @@ use weir_wire::tcp::{ACK, SYN};
 
 use crate::world::{SHARDS, World, endpoint, home};
 
-const FLOWS: u32 = 1000;
-const HOMES_PER_SHARD: u32 = 25;
+pub(crate) const FLOWS: u32 = 1000;
+pub(crate) const HOMES_PER_SHARD: u32 = 25;
 /// Packets of each established flow.
 const ROUNDS: u32 = 4;
-const PAYLOAD: [u8; 18] = [7; 18];
-const SERVER_PORT: u16 = 443;
+pub(crate) const PAYLOAD: [u8; 18] = [7; 18];
+pub(crate) const SERVER_PORT: u16 = 443;
 
-#[derive(Clone, Copy)]
-enum Transport {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Transport {
     Udp,
     /// A segment with these flags.
     Tcp(u8),
@@ -46,7 +46,7 @@ fn flow(mode: AccessMode, number: u32) -> Flow {
 
 /// Returns flow numbers. 613 is coprime to 1,000: each flow comes once a round, and neighbours lie
 /// far apart.
-fn permuted() -> impl Iterator<Item = u32> {
+pub(crate) fn permuted() -> impl Iterator<Item = u32> {
     (0..ROUNDS * FLOWS).map(|step| step * 613 % FLOWS)
 }
 
@@ -61,7 +61,7 @@ fn segment(transport: Transport, source: (u32, u16), destination: (u32, u16)) ->
     }
 }
 
-fn up(mode: AccessMode, transport: Transport, number: u32) -> Vec<u8> {
+pub(crate) fn up(mode: AccessMode, transport: Transport, number: u32) -> Vec<u8> {
     let flow = flow(mode, number);
     let inner = segment(transport, (flow.inside, flow.port), (flow.server, SERVER_PORT));
     match mode {
@@ -78,15 +78,24 @@ fn open(world: &mut World, mode: AccessMode, transport: Transport) -> Vec<(u32, 
 }
 
 /// Opens every flow from inside, then sends its server's answer.
-fn establish(mode: AccessMode, first: Transport, answer: Transport) -> (World, Vec<(u32, u16)>) {
-    let mut world = World::new(mode);
-    let public = open(&mut world, mode, first);
+pub(crate) fn establish(
+    world: &mut World,
+    mode: AccessMode,
+    first: Transport,
+    answer: Transport,
+) -> Vec<(u32, u16)> {
+    let public = open(world, mode, first);
     let answers: Vec<_> = (0..FLOWS).map(|number| down(mode, answer, &public, number)).collect();
     world.pass(Side::Internet, &answers);
-    (world, public)
+    public
 }
 
-fn down(mode: AccessMode, transport: Transport, public: &[(u32, u16)], number: u32) -> Vec<u8> {
+pub(crate) fn down(
+    mode: AccessMode,
+    transport: Transport,
+    public: &[(u32, u16)],
+    number: u32,
+) -> Vec<u8> {
     segment(transport, (flow(mode, number).server, SERVER_PORT), public[number as usize])
 }
 
@@ -105,7 +114,8 @@ fn established_up_with(
     [first, answer, later]: [Transport; 3],
     change: impl FnOnce(&mut World),
 ) -> usize {
-    let (mut world, _) = establish(mode, first, answer);
+    let mut world = World::new(mode);
+    establish(&mut world, mode, first, answer);
     change(&mut world);
     let packets: Vec<_> = permuted().map(|number| up(mode, later, number)).collect();
     world.measure(Side::Access, &packets, None)
@@ -113,7 +123,8 @@ fn established_up_with(
 
 fn established_down(mode: AccessMode, steps: [Transport; 3]) -> usize {
     let [first, answer, later] = steps;
-    let (mut world, public) = establish(mode, first, answer);
+    let mut world = World::new(mode);
+    let public = establish(&mut world, mode, first, answer);
     if let Transport::Tcp(_) = later {
         let acknowledged: Vec<_> = (0..FLOWS).map(|number| up(mode, later, number)).collect();
         world.pass(Side::Access, &acknowledged);
@@ -163,7 +174,7 @@ pub(crate) fn open_homes_3000() -> usize {
     opening_of_homes(3000)
 }
 
-const UDP: [Transport; 3] = [Transport::Udp; 3];
+pub(crate) const UDP: [Transport; 3] = [Transport::Udp; 3];
 const TCP: [Transport; 3] = [Transport::Tcp(SYN), Transport::Tcp(SYN | ACK), Transport::Tcp(ACK)];
 
 pub(crate) fn gre_udp_up() -> usize {

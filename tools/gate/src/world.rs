@@ -1,23 +1,27 @@
 //! A worker's engine between two networks, in memory.
 
 use std::hint::black_box;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
+use ipnet::Ipv6Net;
 use weir_engine::{
     AccessMode, BURST_MAX, DropReason, Engine, EngineConfig, FragmentLimits, MssClamp, Now, Output,
-    ResourceLimits, ShardConfig, Side, SideConfig,
+    ResourceLimits, ShardConfig, Side, Side6Config, SideConfig,
 };
-use weir_nat::{ActiveRules, NatConfig, ShardId, ShardIndex, Tick};
+use weir_nat::{ActiveRules, Delegation, NatConfig, ShardId, ShardIndex, Tick};
 use weir_rules::shapes::{RuleShape, filters};
 use weir_rules::{Prefix, RuleAction, RuleSet};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::Frame;
+use weir_wire::ndp::{NdpPacket, NeighborSolicitation};
 
 use crate::buffer::{BufferFrame, Buffers};
 
 pub(crate) const SHARDS: u32 = 4;
+const START: Now = Now { ms: 998_000 };
 const NOW: Now = Now { ms: 1_000_000 };
 
 /// The measured function: only its instructions and those of its callees count.
@@ -60,6 +64,28 @@ impl World {
         world
     }
 
+    /// Makes a worker whose homes have IPv6, too: each a /64 of its shard.
+    pub(crate) fn dual_stack(mode: AccessMode) -> Self {
+        let mut config = config(mode);
+        config.nat.delegation = Some(match mode {
+            AccessMode::Gre => Delegation::Claim { hold_sec: 600 },
+            AccessMode::Plain => Delegation::Prefix { home_length: 64 },
+        });
+        for side in Side::ALL {
+            let [worker, gateway] = addresses6(side).map(Ipv6Addr::from);
+            let link = match side {
+                Side::Access => &mut config.access,
+                Side::Internet => &mut config.internet,
+            };
+            let address = Ipv6Net::new(worker, 64).expect("64 bits of 128");
+            link.ipv6 = Some(Side6Config { address, gateways: vec![gateway] });
+        }
+        for (shard, settings) in (0..).zip(&mut config.nat.shards) {
+            settings.public6 = vec![prefix6(shard)];
+        }
+        Self::with(config)
+    }
+
     /// Makes a worker with room for `flows` flows, whose homes may have 4,096 ports each.
     pub(crate) fn with_room(flows: u32) -> Self {
         let mut config = config(AccessMode::Gre);
@@ -76,18 +102,37 @@ impl World {
     }
 
     fn with(config: EngineConfig) -> Self {
+        let has_ipv6 = config.internet.ipv6.is_some();
         let mut world = Self {
             engine: Engine::new(config).expect("the configuration is valid"),
             pool: Buffers,
             out: Output::new(),
         };
-        world.engine.start(NOW, &mut world.pool, &mut world.out);
+        world.engine.start(START, &mut world.pool, &mut world.out);
+        // It looks for duplicates of its IPv6 addresses for a second.
+        world.engine.tick(NOW, &mut world.pool, &mut world.out);
         world.take_sent(Side::Access);
         world.take_sent(Side::Internet);
         for side in Side::ALL {
             let [worker, gateway] = addresses(side);
             let reply = Arp::reply(gateway_mac(side), gateway, worker_mac(side), worker);
             let mut frames = vec![BufferFrame::new(&build::arp(reply))];
+            if has_ipv6 {
+                let [worker, gateway] = addresses6(side);
+                let asked = NeighborSolicitation {
+                    source: worker,
+                    destination: gateway,
+                    target: gateway,
+                    source_mac: None,
+                };
+                let answer = NdpPacket::answer(&asked, gateway_mac(side), true);
+                let (worker, gateway) = (worker_mac(side), gateway_mac(side));
+                frames.push(BufferFrame::new(&build::ethernet6(
+                    worker,
+                    gateway,
+                    answer.as_bytes(),
+                )));
+            }
             world.engine.receive(side, NOW, &mut frames, &mut world.pool, &mut world.out);
         }
         assert!(world.engine.admin().is_ready(), "both gateways have answered");
@@ -162,7 +207,12 @@ impl World {
 
     fn framed(side: Side, packets: &[Vec<u8>]) -> Vec<BufferFrame> {
         let framed = |packet: &Vec<u8>| {
-            BufferFrame::new(&build::ethernet(worker_mac(side), gateway_mac(side), packet))
+            let (worker, gateway) = (worker_mac(side), gateway_mac(side));
+            let frame = match packet[0] >> 4 {
+                6 => build::ethernet6(worker, gateway, packet),
+                _ => build::ethernet(worker, gateway, packet),
+            };
+            BufferFrame::new(&frame)
         };
         packets.iter().map(framed).collect()
     }
@@ -177,6 +227,23 @@ impl World {
 }
 
 const ETHERNET_LEN: usize = 14;
+
+/// Returns the IPv6 addresses of the worker and of its gateway.
+fn addresses6(side: Side) -> [u128; 2] {
+    let net = 0x2001_0db8_0001_0000_0000_0000_0000_0000 + ((side as u128) << 80);
+    [net + 1, net + 2]
+}
+
+/// Returns the IPv6 prefix of a shard's homes.
+fn prefix6(shard: u32) -> Ipv6Net {
+    let address = Ipv6Addr::from(home6(shard, 0));
+    Ipv6Net::new(address, 48).expect("48 bits of 128").trunc()
+}
+
+/// Returns a host of the n-th home of a shard: each home has a /64.
+pub(crate) fn home6(shard: u32, n: u32) -> u128 {
+    0x2001_0db8_1000_0000_0000_0000_0000_0007 + (u128::from(shard) << 80) + (u128::from(n) << 64)
+}
 
 const fn other(side: Side) -> Side {
     match side {
@@ -218,6 +285,7 @@ fn config(mode: AccessMode) -> EngineConfig {
             address: net(format!("{worker}/24")),
             gateways: vec![gateway],
             gateway_macs: Vec::new(),
+            ipv6: None,
             vlan: None,
             mtu: 1500,
         }
@@ -233,6 +301,7 @@ fn config(mode: AccessMode) -> EngineConfig {
     let nat_shards = (0..SHARDS).map(|shard| weir_nat::NatShardConfig {
         id: ShardId(shard),
         public: vec![net(format!("203.0.113.{}/29", 8 * shard))],
+        public6: Vec::new(),
         subscribers_max: 64,
     });
     EngineConfig {

@@ -1,6 +1,6 @@
 //! Real clients that run in a home, and their results.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -50,13 +50,23 @@ pub struct Throughput {
     pub retransmits: u64,
 }
 
-/// Runs iperf3 over TCP with two streams. Fails if a stream is reset.
+/// Runs iperf3 over TCP with two streams to [`SERVER`]. Fails if a stream is reset.
 pub fn iperf3(home: &Home, direction: Direction, seconds: u32) -> Result<Throughput> {
+    iperf3_to(home, SERVER, direction, seconds)
+}
+
+/// Like [`iperf3`], to a server of either family.
+pub fn iperf3_to(
+    home: &Home,
+    server: impl Into<IpAddr>,
+    direction: Direction,
+    seconds: u32,
+) -> Result<Throughput> {
     let port = match direction {
         Direction::Up => IPERF3_PORTS[0],
         Direction::Down => IPERF3_PORTS[1],
     };
-    let (server, port, time) = (SERVER.to_string(), port.to_string(), seconds.to_string());
+    let (server, port, time) = (server.into().to_string(), port.to_string(), seconds.to_string());
     let mut args = vec!["--client", &server, "--port", &port, "--time", &time];
     args.extend(["--parallel", "2", "--json"]);
     if direction == Direction::Down {
@@ -102,12 +112,12 @@ pub fn nat_behaviour(home: &Home) -> Result<NatBehaviour> {
 
 /// Pings with `count` requests of `size` bytes of data; all must be answered. Returns the average
 /// round trip in milliseconds.
-pub fn ping(home: &Home, address: Ipv4Addr, count: u32, size: u32) -> Result<f64> {
-    let (count, size) = (count.to_string(), size.to_string());
+pub fn ping(home: &Home, address: impl Into<IpAddr>, count: u32, size: u32) -> Result<f64> {
+    let (address, count, size) = (address.into().to_string(), count.to_string(), size.to_string());
     let output = home.run(
         QUESTION_DEADLINE,
         "ping",
-        &["-n", "-i", "0.2", "-w", "10", "-c", &count, "-s", &size, &address.to_string()],
+        &["-n", "-i", "0.2", "-w", "10", "-c", &count, "-s", &size, &address],
     )?;
     // rtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms
     output
@@ -128,8 +138,8 @@ pub enum Probe {
 }
 
 /// Returns the addresses on the path to `address`; "*" for a silent hop.
-pub fn traceroute(home: &Home, address: Ipv4Addr, probe: Probe) -> Result<Vec<String>> {
-    let address = address.to_string();
+pub fn traceroute(home: &Home, address: impl Into<IpAddr>, probe: Probe) -> Result<Vec<String>> {
+    let address = address.into().to_string();
     let method = match probe {
         Probe::Udp => "--module=default",
         Probe::Icmp => "--module=icmp",
@@ -150,20 +160,33 @@ pub fn traceroute(home: &Home, address: Ipv4Addr, probe: Probe) -> Result<Vec<St
 
 /// Resolves the server's name over UDP.
 pub fn resolve(home: &Home) -> Result<String> {
-    let output = dig(home, &[WWW_NAME, "A"])?;
+    resolve_at(home, SERVER)
+}
+
+/// Like [`resolve`], from a server of either family, whose address is the answer.
+pub fn resolve_at(home: &Home, server: impl Into<IpAddr>) -> Result<String> {
+    let server = server.into();
+    let record = if server.is_ipv4() { "A" } else { "AAAA" };
+    let output = dig(home, server, &[WWW_NAME, record])?;
     Ok(output.trim().to_owned())
 }
 
 /// Asks for an answer that needs IP fragments, over UDP only. Returns the length of its text.
 pub fn resolve_big(home: &Home) -> Result<usize> {
-    let output = dig(home, &["+bufsize=4096", "+ignore", "+notcp", BIG_NAME, "TXT"])?;
+    resolve_big_at(home, SERVER)
+}
+
+/// Like [`resolve_big`], from a server of either family.
+pub fn resolve_big_at(home: &Home, server: impl Into<IpAddr>) -> Result<usize> {
+    let output =
+        dig(home, server.into(), &["+bufsize=4096", "+ignore", "+notcp", BIG_NAME, "TXT"])?;
     let length = output.chars().filter(|&c| c == 'x').count();
     ensure!(length == BIG_TEXT_LEN, "{length} of {BIG_TEXT_LEN} characters: {output}");
     Ok(length)
 }
 
-fn dig(home: &Home, question: &[&str]) -> Result<String> {
-    let server = format!("@{SERVER}");
+fn dig(home: &Home, server: IpAddr, question: &[&str]) -> Result<String> {
+    let server = format!("@{server}");
     let mut args = vec!["+short", "+tries=3", "+time=2", &server];
     args.extend(question);
     Ok(home.run(QUESTION_DEADLINE, "dig", &args)?.stdout)

@@ -1,7 +1,7 @@
 //! Servers that send back what they receive and record the senders.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,14 +17,15 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 /// A running echo server; it ends when dropped.
 #[derive(Debug)]
 pub struct Echo {
-    local: SocketAddrV4,
+    local: SocketAddr,
     peers: Arc<Mutex<Vec<SocketAddr>>>,
     _threads: Threads,
 }
 
 impl Echo {
     /// Starts a UDP server: every datagram goes back to its sender.
-    pub fn udp(namespace: &Namespace, local: SocketAddrV4) -> Result<Self> {
+    pub fn udp(namespace: &Namespace, local: impl Into<SocketAddr>) -> Result<Self> {
+        let local = local.into();
         let socket = namespace.enter(|| Ok(UdpSocket::bind(local)?))?;
         socket.set_read_timeout(Some(STOP_POLL))?;
         Self::start(local, move |stop, peers| {
@@ -40,7 +41,8 @@ impl Echo {
     }
 
     /// Starts a TCP server: every byte goes back on its connection.
-    pub fn tcp(namespace: &Namespace, local: SocketAddrV4) -> Result<Self> {
+    pub fn tcp(namespace: &Namespace, local: impl Into<SocketAddr>) -> Result<Self> {
+        let local = local.into();
         let listener = namespace.enter(|| Ok(TcpListener::bind(local)?))?;
         listener.set_nonblocking(true)?;
         Self::start(local, move |stop, peers| {
@@ -63,7 +65,7 @@ impl Echo {
     }
 
     /// Returns the address on which the server listens.
-    pub fn local(&self) -> SocketAddrV4 {
+    pub fn local(&self) -> SocketAddr {
         self.local
     }
 
@@ -73,7 +75,7 @@ impl Echo {
     }
 
     fn start(
-        local: SocketAddrV4,
+        local: SocketAddr,
         serve: impl FnOnce(&Stop, &Mutex<Vec<SocketAddr>>) + Send + 'static,
     ) -> Result<Self> {
         let peers = Arc::new(Mutex::new(Vec::new()));

@@ -53,4 +53,4 @@ pub use namespace::Namespace;
 pub use one_node::{Access, Datapath, OneNode, Options};
 pub use process::Process;
 pub use weir::Weir;
-pub use weir_config::WeirConfig;
+pub use weir_config::{WeirConfig, WeirIpv6};

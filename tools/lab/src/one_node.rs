@@ -11,13 +11,18 @@
 //! | behind the router | 10.3.0.0/24 | router .1, server .2 |
 //! | server | 198.51.100.1, .2 | on the server's loopback |
 //!
+//! With IPv6 ([`ipv6`]) each network has a prefix of it, too.
+//!
 //! weir's addresses are not in its kernel: weir itself answers ARP and ping.
+
+pub mod ipv6;
 
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::home::Home;
 use crate::lab::Lab;
@@ -118,7 +123,7 @@ impl OneNode {
         let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::open()?;
         progress("building namespaces: access network, weir, core router, internet");
-        let networks = Networks::build(&lab, options.config.access)?;
+        let networks = Networks::build(&lab, options)?;
         let mut config = options.config.clone();
         if options.datapath == Datapath::Memif {
             progress("patching memif to the links with testpmd");
@@ -152,8 +157,17 @@ impl OneNode {
             Err(error) => panic!("the laboratory did not start: {error:#}"),
         };
         if let Err(error) = body(&mut net) {
-            panic!("{error:#}\n{}", net.lab.logs());
+            panic!("{error:#}\n{}{}", net.drops(), net.lab.logs());
         }
+    }
+
+    /// Returns a line for each reason for which weir has dropped packets.
+    fn drops(&self) -> String {
+        let Ok(counts) = self.weir.json(&["drops"]) else { return String::new() };
+        let counts = counts.as_array().into_iter().flatten();
+        let line =
+            |count: &Value| format!("dropped: {} {}\n", count["packets_total"], count["reason"]);
+        counts.filter(|count| count["packets_total"] != 0).map(line).collect()
     }
 }
 
@@ -166,15 +180,22 @@ struct Networks {
 }
 
 impl Networks {
-    fn build(lab: &Lab, mode: Access) -> Result<Self> {
+    fn build(lab: &Lab, options: &Options) -> Result<Self> {
         let networks = Self {
             access: lab.namespace("access")?,
             node: lab.namespace("weir")?,
             core: lab.namespace("core")?,
             internet: lab.namespace("internet")?,
         };
-        networks.access_side(mode)?;
+        let has_ipv6 = options.config.ipv6.is_some();
+        if has_ipv6 {
+            networks.enable_ipv6(options.config.access)?;
+        }
+        networks.access_side(options.config.access)?;
         networks.internet_side()?;
+        if has_ipv6 {
+            networks.add_ipv6(options)?;
+        }
         Ok(networks)
     }
 
@@ -208,6 +229,10 @@ impl Networks {
     fn home(&self, lab: &Lab, options: &Options, number: u8) -> Result<Home> {
         let name = format!("home{number}");
         let namespace = lab.namespace(&name)?;
+        let inside6 = options.config.ipv6.is_some().then(|| ipv6::home_address(number));
+        if inside6.is_some() {
+            ipv6::enable(&namespace)?;
+        }
         veth::connect((&namespace, "wan0"), (&self.access, &name))?;
         let (inside, prefix_len) = (options.inside)(number);
         let outer = match options.config.access {
@@ -230,6 +255,9 @@ impl Networks {
                 .arg(format!("--local={outer}"))
                 .arg(format!("--remote={ENDPOINT}"))
                 .arg(format!("--mtu={}", TUNNEL_MTU - key_len));
+            if let Some(address) = inside6 {
+                command.arg(format!("--tun-address6={address}/{}", ipv6::HOME_LENGTH));
+            }
             if let Some(key) = options.gre_key {
                 command.arg(format!("--key={key}"));
             }
@@ -237,8 +265,11 @@ impl Networks {
             process.wait_line("ready", GATEWAY_DEADLINE)?;
             Some(process)
         } else {
+            if inside6.is_some() {
+                self.plain_home_ipv6(&namespace, number)?;
+            }
             None
         };
-        Ok(Home { namespace, outer, inside, gateway })
+        Ok(Home { namespace, outer, inside, inside6, gateway })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,12 +16,14 @@ use crate::namespace::Namespace;
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// See [`SERVER`].
 pub const SERVER_ALTERNATE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+/// The server's IPv6 address, where the laboratory has IPv6.
+pub const SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
 
 /// Time limit for a daemon to open its port.
 const START_DEADLINE: Duration = Duration::from_secs(10);
 /// A name whose TXT answer is longer than any Ethernet frame.
 pub const BIG_NAME: &str = "big.weir.test";
-/// A name with an A record, `SERVER`.
+/// A name whose address, in an A or AAAA record, is that of the server that answers.
 pub const WWW_NAME: &str = "www.weir.test";
 /// Length of the text of `BIG_NAME`: 9 strings of 250 characters.
 pub const BIG_TEXT_LEN: usize = 9 * 250;
@@ -35,8 +37,19 @@ pub struct Download {
     pub sha256: String,
 }
 
-/// Starts nginx with one file of `length` bytes.
+/// Starts nginx on [`SERVER`] with one file of `length` bytes.
 pub fn start_http(lab: &Lab, internet: &Namespace, length: usize) -> Result<Download> {
+    start_http_at(lab, internet, SERVER, length)
+}
+
+/// Like [`start_http`], on an address of either family. One server at a time in a laboratory.
+pub fn start_http_at(
+    lab: &Lab,
+    internet: &Namespace,
+    address: impl Into<IpAddr>,
+    length: usize,
+) -> Result<Download> {
+    let local = SocketAddr::new(address.into(), 80);
     let root = lab.directory().join("www");
     fs::create_dir_all(&root)?;
     let file = root.join("file");
@@ -44,15 +57,15 @@ pub fn start_http(lab: &Lab, internet: &Namespace, length: usize) -> Result<Down
     let sum = internet.run(START_DEADLINE, "sha256sum", &[&file.to_string_lossy()])?.success()?;
     let sha256 = sum.stdout.split_whitespace().next().unwrap_or_default();
     let config = lab.directory().join("nginx.conf");
-    fs::write(&config, nginx_config(lab.directory()))?;
+    fs::write(&config, nginx_config(lab.directory(), local))?;
     let mut command = internet.command("nginx");
     command.arg("-e").arg("stderr").arg("-c").arg(&config);
     lab.start("nginx", &mut command)?;
-    wait_listening(internet, "-ltn", &format!("{SERVER}:80"))?;
-    Ok(Download { url: format!("http://{SERVER}/file"), sha256: sha256.to_owned() })
+    wait_listening(internet, "-ltn", &local.to_string())?;
+    Ok(Download { url: format!("http://{local}/file"), sha256: sha256.to_owned() })
 }
 
-fn nginx_config(directory: &Path) -> String {
+fn nginx_config(directory: &Path, local: SocketAddr) -> String {
     let directory = directory.display();
     format!(
         r#"daemon off;
@@ -69,7 +82,7 @@ http {{
     uwsgi_temp_path {directory}/nginx-uwsgi;
     scgi_temp_path {directory}/nginx-scgi;
     server {{
-        listen {SERVER}:80;
+        listen {local};
         root {directory}/www;
     }}
 }}
@@ -94,19 +107,25 @@ fn write_noise(path: &Path, length: usize) -> Result<()> {
 
 /// Starts dnsmasq with [`WWW_NAME`] and [`BIG_NAME`]; it answers over UDP with up to 4096 bytes.
 pub fn start_dns(lab: &Lab, internet: &Namespace) -> Result<()> {
+    start_dns_at(lab, internet, SERVER)
+}
+
+/// Like [`start_dns`], on an address of either family.
+pub fn start_dns_at(lab: &Lab, internet: &Namespace, address: impl Into<IpAddr>) -> Result<()> {
+    let local = SocketAddr::new(address.into(), 53);
     let strings = vec!["x".repeat(250); BIG_TEXT_LEN / 250].join(",");
     let mut command = internet.command("dnsmasq");
     command
         .args(["--keep-in-foreground", "--log-facility=-"])
         .args(["--conf-file=/dev/null", "--no-resolv", "--no-hosts"])
         .args(["--user=root", "--bind-interfaces", "--edns-packet-max=4096"])
-        .arg(format!("--listen-address={SERVER}"))
+        .arg(format!("--listen-address={}", local.ip()))
         .arg("--except-interface=none")
         .arg("--pid-file=")
-        .arg(format!("--address=/{WWW_NAME}/{SERVER}"))
+        .arg(format!("--address=/{WWW_NAME}/{}", local.ip()))
         .arg(format!("--txt-record={BIG_NAME},{strings}"));
     lab.start("dnsmasq", &mut command)?;
-    wait_listening(internet, "-lun", &format!("{SERVER}:53"))
+    wait_listening(internet, "-lun", &local.to_string())
 }
 
 /// Ports of the iperf3 servers, for tests towards the server and towards the home. Between two
@@ -116,11 +135,17 @@ pub const IPERF3_PORTS: [u16; 2] = [5201, 5202];
 
 /// Starts the iperf3 servers.
 pub fn start_iperf3(lab: &Lab, internet: &Namespace) -> Result<()> {
+    start_iperf3_at(lab, internet, SERVER)
+}
+
+/// Like [`start_iperf3`], on an address of either family.
+pub fn start_iperf3_at(lab: &Lab, internet: &Namespace, address: impl Into<IpAddr>) -> Result<()> {
+    let address = address.into();
     for port in IPERF3_PORTS {
         let mut command = internet.command("iperf3");
-        command.args(["--server", "--bind", &SERVER.to_string(), "--port", &port.to_string()]);
+        command.args(["--server", "--bind", &address.to_string(), "--port", &port.to_string()]);
         lab.start(&format!("iperf3-{port}"), &mut command)?;
-        wait_listening(internet, "-ltn", &format!("{SERVER}:{port}"))?;
+        wait_listening(internet, "-ltn", &SocketAddr::new(address, port).to_string())?;
     }
     Ok(())
 }

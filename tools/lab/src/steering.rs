@@ -10,7 +10,7 @@
 //! ```
 
 use std::fmt::Write;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -188,6 +188,11 @@ impl Switch {
     /// Waits until the kernel of the switch has `next_hop` (`None`: no route) as the only next hop
     /// of `prefix`. Returns the time it took, measured every half millisecond.
     pub fn wait_route(&self, prefix: &str, next_hop: Option<Ipv4Addr>) -> Result<Duration> {
+        self.wait_next_hop(prefix, next_hop.map(IpAddr::from))
+    }
+
+    /// Waits as [`wait_route`](Self::wait_route) does, for a prefix of either family.
+    pub fn wait_next_hop(&self, prefix: &str, next_hop: Option<IpAddr>) -> Result<Duration> {
         let prefix = prefix.parse()?;
         let start = Instant::now();
         self.namespace.enter(|| {

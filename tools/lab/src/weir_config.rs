@@ -4,9 +4,29 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::one_node::Access;
+use crate::one_node::ipv6::HOMES;
 
 /// Port of `/metrics` on the loopback of weir's namespace.
 pub const METRICS_PORT: u16 = 9477;
+
+/// weir's IPv6 address and its gateway on each side.
+const ACCESS6: [&str; 2] = ["2001:db8:1::1/64", "2001:db8:1::2"];
+const INTERNET6: [&str; 2] = ["2001:db8:2::1/64", "2001:db8:2::2"];
+
+/// IPv6 of the weir under test.
+#[derive(Clone, Debug)]
+pub struct WeirIpv6 {
+    /// `public6` of the shard.
+    pub public: &'static str,
+    /// Keys of `[ipv6]`, as TOML.
+    pub settings: Vec<(&'static str, &'static str)>,
+}
+
+impl Default for WeirIpv6 {
+    fn default() -> Self {
+        Self { public: HOMES, settings: Vec::new() }
+    }
+}
 
 /// Keys that tests set; every other key keeps weir's default.
 #[derive(Clone, Debug)]
@@ -21,6 +41,10 @@ pub struct WeirConfig {
     pub subscribers: &'static str,
     /// Public prefix of the shard.
     pub public: &'static str,
+    /// IPv6 of weir and of its shard. Default: none.
+    pub ipv6: Option<WeirIpv6>,
+    /// `worker.internet.mtu`, bytes.
+    pub internet_mtu: u16,
     /// `nat.enabled`: false is a firewall without translation.
     pub nat_enabled: bool,
     /// `nat.filtering`.
@@ -47,6 +71,8 @@ impl Default for WeirConfig {
             internet_device: "net_af_xdp1,iface=net0".to_owned(),
             subscribers: "10.200.0.0/16",
             public: "203.0.113.0/28",
+            ipv6: None,
+            internet_mtu: 1500,
             nat_enabled: true,
             filtering: "address-and-port-dependent",
             flows_max: 200_000,
@@ -73,8 +99,8 @@ session_log = "{session_log}"
 
 [[worker]]
 core = 1
-access   = {{ device = "{access_device}", address = "10.1.0.1/24", gateway = "10.1.0.2" }}
-internet = {{ device = "{internet_device}", address = "10.2.0.1/24", gateway = "10.2.0.2" }}
+access   = {{ device = "{access_device}", address = "10.1.0.1/24", gateway = "10.1.0.2"{access6} }}
+internet = {{ device = "{internet_device}", address = "10.2.0.1/24", gateway = "10.2.0.2", mtu = {internet_mtu}{internet6} }}
 
 [nat]
 enabled = {nat_enabled}
@@ -83,7 +109,11 @@ flows_max = {flows_max}
 "#,
             directory = directory.display(),
             access_device = self.access_device,
+            access6 =
+                if self.access == Access::Plain { self.interface6(ACCESS6) } else { String::new() },
             internet_device = self.internet_device,
+            internet_mtu = self.internet_mtu,
+            internet6 = self.interface6(INTERNET6),
             nat_enabled = self.nat_enabled,
             filtering = self.filtering,
             flows_max = self.flows_max,
@@ -100,6 +130,12 @@ flows_max = {flows_max}
         for (key, seconds) in &self.timeouts {
             let _ = writeln!(text, "{key} = {seconds}");
         }
+        if let Some(ipv6) = &self.ipv6 {
+            let _ = writeln!(text, "\n[ipv6]");
+            for (key, value) in &ipv6.settings {
+                let _ = writeln!(text, "{key} = {value}");
+            }
+        }
         let (mode, shard) = match self.access {
             Access::Gre => ("gre", "endpoint = \"10.100.0.1\"".to_owned()),
             Access::Plain => ("plain", format!("subscribers = [\"{}\"]", self.subscribers)),
@@ -109,7 +145,18 @@ flows_max = {flows_max}
             "\n[access]\nmode = \"{mode}\"\nsubscribers = [\"{}\"]\n\n[[shard]]\nid = 1\n{shard}\npublic = [\"{}\"]\n",
             self.subscribers, self.public
         );
+        if let Some(ipv6) = &self.ipv6 {
+            let _ = writeln!(text, "public6 = [\"{}\"]", ipv6.public);
+        }
         text.push_str(&self.collectors.replace("{directory}", &directory.to_string_lossy()));
         text
+    }
+
+    /// Returns the IPv6 keys of a side of the worker, behind others.
+    fn interface6(&self, [address, gateway]: [&str; 2]) -> String {
+        match self.ipv6 {
+            Some(_) => format!(", address6 = \"{address}\", gateways6 = [\"{gateway}\"]"),
+            None => String::new(),
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -21,7 +21,8 @@ const NO_SMTP: &str =
     "[[rule]]\nname = \"no-smtp\"\nprotocol = \"tcp\"\nremote_port = 25\naction = \"reject\"\n";
 
 /// Connects from an address of a namespace.
-fn connect(space: &Namespace, from: Ipv4Addr, to: SocketAddrV4) -> Result<TcpStream> {
+fn connect(space: &Namespace, from: Ipv4Addr, to: impl Into<SocketAddr>) -> Result<TcpStream> {
+    let to = to.into();
     space.enter(|| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&SocketAddrV4::new(from, 0).into())?;

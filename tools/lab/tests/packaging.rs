@@ -236,6 +236,8 @@ fn blocks(mark: &str) -> String {
 #[test]
 fn bird_and_frr_accept_shipped_files_and_additions_of_the_guide() {
     let folder = Folder::new("guide");
+    // weir.conf includes it.
+    folder.write("weir6.conf", &packaged("bird/weir6.conf").unwrap());
     let birds = [
         ("bird/weir.conf", "bird"),
         ("switch/bird-access.conf", "bird-switch"),

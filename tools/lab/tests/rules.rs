@@ -178,7 +178,8 @@ fn forwards_reach_servers_of_homes_and_own_addresses_serve_both_ways() {
             calls.push(stream);
         }
         ensure!(web.peers().len() == 3, "the callers' own addresses are seen");
-        let mut own = net.homes[0].tcp(0, "203.0.113.5:8080".parse()?)?;
+        let mut own =
+            net.homes[0].tcp(0, SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 5), 8080))?;
         exchange::tcp(&mut own, b"a home reaches it by its public address")?;
 
         // An address of its own: the home calls from it, and is called on it.

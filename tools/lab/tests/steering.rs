@@ -99,7 +99,8 @@ fn is_empty(node: &Node) -> Result<bool> {
 }
 
 fn last_resort(metric: u32) -> u32 {
-    let (prefix, next_hop) = (Ipv4Net::from(Ipv4Addr::LOCALHOST), Ipv4Addr::UNSPECIFIED);
+    let prefix = Ipv4Net::from(Ipv4Addr::LOCALHOST).into();
+    let next_hop = Ipv4Addr::UNSPECIFIED.into();
     Route { side: RouteSide::Access, prefix, metric, next_hop }.last_resort().metric
 }
 
@@ -143,7 +144,8 @@ fn each_switch_learns_its_side_with_the_workers_next_hop_and_the_metric_as_med()
             let exports = exported(node.bird.socket(), "internet_switch")?;
             ensure!(exports.len() == 1 && exports[0].prefix == kernel[0].prefix, "{exports:?}");
             ensure!(exports[0].med == Some(primary(1)), "{exports:?}");
-            ensure!(exports[0].next_hop == Some(Network::Internet.worker(1, 0)), "{exports:?}");
+            let worker = Network::Internet.worker(1, 0).into();
+            ensure!(exports[0].next_hop == Some(worker), "{exports:?}");
             let other = exported(lab.nodes[1].bird.socket(), "access_switch")?;
             ensure!(other[0].med == Some(replica(1)), "{other:?}");
 

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
-use weir_config::{Desired, PolicySettings, PublicSettings};
+use weir_config::{Desired, Ipv6Settings, PolicySettings, PublicSettings};
 use weir_engine::{
     AccessMode, EngineConfig, FragmentLimits, LiveEngineSettings, LiveSettings, MssClamp,
     ResourceLimits, Side, SideConfig,
@@ -168,6 +168,7 @@ pub(crate) fn engine_config(
         address: Ipv4Net::new_assert(address(position, side), 16),
         gateways: vec![gateway(side)],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };
@@ -292,21 +293,26 @@ pub(crate) fn live_settings(
         homes: home_addresses(&desired.access.subscribers),
         rules: Box::new(ActiveRules::new(flows.rules.clone())),
         statics: flows.statics.clone(),
+        delegations: flows.delegations.clone(),
         out_of_service: Box::default(),
     })
 }
 
 /// The rules and static mappings of the file that was compiled last.
 #[derive(Debug, Default)]
-pub(crate) struct CompiledPolicy(Option<(PolicySettings, PublicSettings, FlowSettings)>);
+pub(crate) struct CompiledPolicy(
+    Option<(PolicySettings, PublicSettings, Ipv6Settings, FlowSettings)>,
+);
 
 impl CompiledPolicy {
     pub(crate) fn of(&mut self, desired: &Desired) -> &FlowSettings {
-        let Desired { policy, public, .. } = desired;
-        self.0.take_if(|(of_rules, of_public, _)| (&*of_rules, &*of_public) != (policy, public));
+        let Desired { policy, public, ipv6, .. } = desired;
+        self.0.take_if(|(of_rules, of_public, of_ipv6, _)| {
+            (&*of_rules, &*of_public, &*of_ipv6) != (policy, public, ipv6)
+        });
         let (.., flows) = self.0.get_or_insert_with(|| {
-            let flows = FlowSettings::new(policy, public).expect("the policy compiles");
-            (policy.clone(), public.clone(), flows)
+            let flows = FlowSettings::new(policy, public, ipv6).expect("the policy compiles");
+            (policy.clone(), public.clone(), ipv6.clone(), flows)
         });
         flows
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use weir_engine::Side;
 use weir_routes::Route;
 
@@ -20,7 +20,7 @@ struct Learned {
 pub(crate) struct Switch {
     side: Side,
     /// By prefix; the best route first.
-    routes: BTreeMap<Ipv4Net, Vec<Learned>>,
+    routes: BTreeMap<IpNet, Vec<Learned>>,
     /// By node: true if its routes count.
     trusts: Vec<bool>,
 }
@@ -68,7 +68,7 @@ impl Switch {
             Side::Access => Ipv4Net::from(to),
             Side::Internet => site::public_prefix_of(to),
         };
-        self.routes.get(&prefix)?.first().map(|best| best.from)
+        self.routes.get(&IpNet::from(prefix))?.first().map(|best| best.from)
     }
 }
 
@@ -80,8 +80,8 @@ mod tests {
     fn the_lowest_metric_wins_until_its_node_is_not_reached() {
         let mut switch = Switch::new(Side::Internet, 2);
         let routes = |metric| {
-            let prefix = site::public(1);
-            let next_hop = Ipv4Addr::UNSPECIFIED;
+            let prefix = site::public(1).into();
+            let next_hop = Ipv4Addr::UNSPECIFIED.into();
             vec![Route { side: weir_routes::RouteSide::Internet, prefix, metric, next_hop }]
         };
         let [a, b] = [0, 1].map(|node| WorkerPosition { node, worker: 0 });

@@ -418,9 +418,14 @@ impl Traffic {
     }
 
     /// Returns the key of the socket that a session belongs to.
+    ///
+    /// # Panics
+    /// If it is no session of IPv4: the sockets are.
     pub(crate) fn inside_of(&self, session: &SessionView) -> Inside {
-        let is_pooled = self.alone.is_some() && site::is_of_pool(session.public.address);
-        (session.outer, session.inside, session.protocol, is_pooled)
+        let ends = session.ipv4().expect("the sockets are of IPv4");
+        let outer = session.home.ipv4().expect("homes have IPv4 addresses");
+        let is_pooled = self.alone.is_some() && site::is_of_pool(ends.public.address);
+        (outer, ends.inside, session.protocol, is_pooled)
     }
 
     /// Whether the mapping of an inside endpoint may have expired.

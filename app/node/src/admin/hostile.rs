@@ -12,6 +12,7 @@ use hyper::{Request as HttpRequest, Response, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
+use weir_admin::HomeName;
 use weir_admin::api::{
     DropCount, Flushed, Problem, Session, ShardStatus, Status, SubscriberStatus,
 };
@@ -113,7 +114,7 @@ async fn check_answer(path: &str, response: Response<Incoming>) {
         _ => {
             assert!(path.starts_with("/subscriber/"), "{path}");
             let found: Vec<SubscriberStatus> = serde_json::from_slice(&body).expect(path);
-            assert_eq!(u32::from(found[0].subscriber), HOME);
+            assert_eq!(found[0].subscriber, HomeName::Ipv4(HOME.into()));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `GET /sessions`: sessions as JSON lines, made page by page while the reader takes them.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -10,13 +10,14 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Bytes;
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use weir_admin::api::Session;
+use weir_admin::{HomeName, HomeNameError};
 use weir_nat::{
-    Endpoint, EndpointRange, FlowClass, PageCursor, Protocol, SESSION_STATES, SessionFilter,
-    SessionView,
+    Endpoint, Endpoint6, EndpointRange, EndpointRange6, FamilyRange, FlowClass, IpFamily,
+    PageCursor, Protocol, SESSION_STATES, SessionEnds, SessionFilter, SessionView,
 };
 use weir_process::http::RefusedRequest;
 
@@ -30,6 +31,7 @@ const PAGE: usize = 1024;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionsQuery {
+    family: Option<String>,
     subscriber: Option<String>,
     inside: Option<String>,
     public: Option<String>,
@@ -47,11 +49,11 @@ pub(super) async fn sessions(
 ) -> Result<Response, RefusedRequest> {
     let Query(wanted) = wanted?;
     let filter = SessionFilter {
-        subscriber: parse::<Ipv4Addr>("subscriber", &wanted.subscriber, "an IPv4 address")?
-            .map(u32::from),
-        inside: range("inside", &wanted.inside)?,
+        family: known("family", &wanted.family, IpFamily::ALL.map(|it| (it.name(), it)))?,
+        subscriber: home("subscriber", &wanted.subscriber)?.map(Into::into),
+        inside: family_range("inside", &wanted.inside)?,
         public: range("public", &wanted.public)?,
-        remote: range("remote", &wanted.remote)?,
+        remote: family_range("remote", &wanted.remote)?,
         protocol: known("protocol", &wanted.protocol, Protocol::ALL.map(|it| (it.name(), it)))?,
         state: known("state", &wanted.state, SESSION_STATES.map(|name| (name, name)))?,
         age_min_sec: wanted.older,
@@ -91,7 +93,35 @@ pub(super) fn known<T: Copy, const N: usize>(
     })
 }
 
-/// Parses an address, a prefix, or an address with a port.
+fn home(name: &str, text: &Option<String>) -> Result<Option<HomeName>, RefusedRequest> {
+    let Some(text) = text else { return Ok(None) };
+    text.parse().map(Some).map_err(|error: HomeNameError| {
+        RefusedRequest::new(StatusCode::BAD_REQUEST, format!("{name}: {error}"))
+    })
+}
+
+/// Parses an address, a prefix, or an address with a port, of either family.
+fn family_range(name: &str, text: &Option<String>) -> Result<Option<FamilyRange>, RefusedRequest> {
+    let Some(wanted) = text.as_deref().filter(|text| text.matches(':').count() > 1) else {
+        return Ok(range(name, text)?.map(FamilyRange::Ipv4));
+    };
+    range6(wanted).map(|range| Some(FamilyRange::Ipv6(range))).ok_or_else(|| {
+        let error = format!("{name}: '{wanted}' is not ADDRESS, ADDRESS/LENGTH or [ADDRESS]:PORT");
+        RefusedRequest::new(StatusCode::BAD_REQUEST, error)
+    })
+}
+
+fn range6(text: &str) -> Option<EndpointRange6> {
+    if let Ok(one) = text.parse::<SocketAddrV6>() {
+        return Some(Endpoint6::new(one.ip().to_bits(), one.port()).into());
+    }
+    let address = text.parse::<Ipv6Addr>().map(Ipv6Net::from).ok();
+    let net = address.or_else(|| text.parse().ok())?;
+    let (network, mask) = (net.network().to_bits(), net.netmask().to_bits());
+    Some(EndpointRange6 { network, mask, port: None })
+}
+
+/// Parses an IPv4 address, a prefix, or an address with a port.
 pub(super) fn range(
     name: &str,
     text: &Option<String>,
@@ -143,19 +173,30 @@ async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mps
     }
 }
 
-fn session(worker: usize, view: &SessionView, roles: &RoleNames) -> Session {
-    let address =
+pub(super) fn session(worker: usize, view: &SessionView, roles: &RoleNames) -> Session {
+    let at4 =
         |endpoint: Endpoint| SocketAddrV4::new(Ipv4Addr::from(endpoint.address), endpoint.port);
+    let at6 = |Endpoint6 { address, port }| {
+        SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(address), port, 0, 0))
+    };
+    let (family, inside, public, remote, asked) = match view.ends {
+        SessionEnds::Ipv4(ends) => {
+            let [inside, remote] = [ends.inside, ends.remote].map(|end| SocketAddr::V4(at4(end)));
+            (4, inside, Some(at4(ends.public)), remote, ends.asked.map(at4))
+        }
+        SessionEnds::Ipv6(ends) => (6, at6(ends.inside), None, at6(ends.remote), None),
+    };
     Session {
         worker,
         shard: view.shard.0,
-        subscriber: Ipv4Addr::from(view.outer),
-        gre_key: view.gre_key,
+        family,
+        subscriber: view.home.into(),
+        gre_key: view.home.gre_key(),
         protocol: view.protocol.name().into(),
-        inside: address(view.inside),
-        public: address(view.public),
-        remote: address(view.remote),
-        asked: view.asked.map(address),
+        inside,
+        public,
+        remote,
+        asked,
         state: view.state.into(),
         age_sec: view.age_sec,
         idle_sec: view.idle_sec,

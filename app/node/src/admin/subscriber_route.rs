@@ -13,7 +13,8 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Bytes;
 use serde::Deserialize;
 use tokio::sync::mpsc;
-use weir_admin::api::{Block, Flushed, SubscriberLimits, SubscriberStatus};
+use weir_admin::api::{Block, ClaimedPrefix, Flushed, SubscriberLimits, SubscriberStatus};
+use weir_admin::{HomeName, HomeNameError};
 use weir_nat::{
     HomeLimits, ShardId, SubscriberCursor, SubscriberPart, SubscriberView, subscriber_views,
 };
@@ -23,9 +24,9 @@ use super::body::{json_lines, pieces, problem_line};
 use crate::node::{Node, RoleNames, WorkerHandle};
 use crate::request::{HomesPage, SubscriberPage, WorkerRequest};
 
-/// Homes or blocks in a page.
+/// Homes, blocks or prefixes in a page.
 const PAGE: usize = 1024;
-/// Most homes and blocks of a worker in one answer.
+/// Most homes, blocks and prefixes of a worker in one answer.
 const PARTS_MAX: usize = 1 << 20;
 
 pub(super) async fn show(
@@ -33,22 +34,33 @@ pub(super) async fn show(
     address: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Vec<SubscriberStatus>>, RefusedRequest> {
     let Path(address) = address?;
-    let outer = u32::from(parse(&address)?);
+    let name = parse(&address)?;
     let (mut found, roles) = (Vec::new(), node.roles());
     for worker in &node.workers {
-        let parts = parts(worker, outer).await?;
+        let parts = parts(worker, name).await?;
         let views = subscriber_views(parts).into_iter();
         found.extend(views.map(|view| subscriber(worker.worker, view, &roles)));
     }
     if found.is_empty() {
-        let error = format!("{address} holds nothing: no packet of it was translated lately");
+        let error = match name {
+            HomeName::Ipv4(_) => {
+                format!("{name} holds nothing: no packet of it was translated lately")
+            }
+            HomeName::Ipv6(_) => {
+                format!("{name} is of no home that holds flows, or of more than one home")
+            }
+        };
         return Err(RefusedRequest::new(StatusCode::NOT_FOUND, error));
     }
     Ok(Json(found))
 }
 
 /// Returns all pieces of a worker's answer, fetched page by page.
-async fn parts(worker: &WorkerHandle, outer: u32) -> Result<Vec<SubscriberPart>, RefusedRequest> {
+async fn parts(
+    worker: &WorkerHandle,
+    name: HomeName,
+) -> Result<Vec<SubscriberPart>, RefusedRequest> {
+    let name = name.into();
     let mut all = Vec::new();
     let mut page = SubscriberPage {
         cursor: SubscriberCursor::default(),
@@ -56,11 +68,11 @@ async fn parts(worker: &WorkerHandle, outer: u32) -> Result<Vec<SubscriberPart>,
         has_more: true,
     };
     while page.has_more {
-        let make = |reply| WorkerRequest::Subscriber { outer, page, reply };
+        let make = |reply| WorkerRequest::Subscriber { name, page, reply };
         page = worker.requester.ask(make).await?;
         all.append(&mut page.parts);
         if all.len() > PARTS_MAX {
-            let error = format!("more than {PARTS_MAX} homes and blocks have this address");
+            let error = format!("more than {PARTS_MAX} homes, blocks and prefixes have this name");
             return Err(RefusedRequest::new(StatusCode::SERVICE_UNAVAILABLE, error));
         }
     }
@@ -72,18 +84,18 @@ pub(super) async fn flush(
     address: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Flushed>, RefusedRequest> {
     let Path(address) = address?;
-    let outer = u32::from(parse(&address)?);
+    let name = parse(&address)?.into();
     let mut mappings = 0;
     for worker in &node.workers {
-        mappings += worker.requester.ask(|reply| WorkerRequest::Flush { outer, reply }).await?;
+        mappings += worker.requester.ask(|reply| WorkerRequest::Flush { name, reply }).await?;
     }
     Ok(Json(Flushed { mappings }))
 }
 
-fn parse(address: &str) -> Result<Ipv4Addr, RefusedRequest> {
-    address.parse().map_err(|_| {
-        RefusedRequest::new(StatusCode::BAD_REQUEST, format!("'{address}' is not an IPv4 address"))
-    })
+fn parse(address: &str) -> Result<HomeName, RefusedRequest> {
+    let refuse =
+        |error: HomeNameError| RefusedRequest::new(StatusCode::BAD_REQUEST, error.to_string());
+    address.parse().map_err(refuse)
 }
 
 #[derive(Debug, Deserialize)]
@@ -132,16 +144,20 @@ fn subscriber(worker: usize, view: SubscriberView, roles: &RoleNames) -> Subscri
         port_first: block.port_first,
         port_last: block.port_last,
     });
+    let claims =
+        view.claims.iter().map(|claim| ClaimedPrefix { prefix: claim.prefix, flows: claim.flows });
     SubscriberStatus {
         worker,
         shard: view.shard.0,
-        subscriber: Ipv4Addr::from(view.outer),
-        gre_key: view.gre_key,
+        subscriber: view.home.into(),
+        gre_key: view.home.gre_key(),
         public_address: view.public_address.map(Ipv4Addr::from),
         blocks: blocks.collect(),
+        claims: claims.collect(),
         ports_used: view.ports_used,
         mappings: view.mappings,
         flows: view.flows,
+        flows6: view.flows6,
         sessions: view.sessions,
         blocks_held: view.blocks_held,
         new_flows_left: view.new_flows_left,

@@ -11,17 +11,17 @@ use weir_admin::api::{
     Flushed, MemberStatus, Problem, RoleStatus, Session, ShardStatus, Status, SubscriberStatus,
     Verdict,
 };
-use weir_admin::client::{Client, ClientError};
+use weir_admin::client::{Client, ClientError, query_value};
 use weir_admin::{CaptureTally, TracedPacket};
 use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, DropReason, FrameCopy, PacketTrace, Side, TracedStep};
 
-use super::{AdminSocket, serve};
+use super::{AdminSocket, serve, sessions_route};
 use crate::capture::CapturePoint;
 use crate::cluster::MemberSnapshot;
 use crate::node::Node;
 use crate::request::{Mailbox, WorkerRequest};
-use crate::sample_node::{sample_node, session, show_homes, show_subscriber};
+use crate::sample_node::{sample_node, session, session6, show_homes, show_subscriber};
 
 const SESSIONS: u16 = 2500;
 
@@ -89,8 +89,8 @@ fn answer(mut mailbox: Mailbox, is_over: &AtomicBool) {
                 page.has_more = listed < SESSIONS;
                 reply.send(page).unwrap();
             }
-            Some(WorkerRequest::Subscriber { outer, mut page, reply }) => {
-                show_subscriber(outer, &mut page);
+            Some(WorkerRequest::Subscriber { name, mut page, reply }) => {
+                show_subscriber(name, &mut page);
                 reply.send(page).unwrap();
             }
             Some(WorkerRequest::Homes { mut page, shard, reply }) => {
@@ -207,6 +207,19 @@ fn filters_of_sessions_are_understood_or_refused_with_their_name() {
     let all = "/sessions?limit=1&inside=192.168.0.0/16&public=203.0.113.1&remote=1.1.1.1:53&protocol=udp\
                &state=stream&older=1&younger=9";
     assert_eq!(lines(&serving.client, all).len(), 1);
+    for filters in [
+        "family=6&inside=2001:db8:1000::/48&remote=[2001:db8:9::1]:443",
+        "family=4&remote=1.1.1.1",
+        "subscriber=2001:db8:1000:100::/56",
+        "subscriber=2001:db8:1000:100::7",
+    ] {
+        let serving = Serving::start();
+        assert_eq!(
+            lines(&serving.client, &format!("/sessions?limit=1&{filters}")).len(),
+            1,
+            "{filters}"
+        );
+    }
     for (query, word) in [
         ("inside=192.168.0.0/33", "inside"),
         ("public=x", "public"),
@@ -214,6 +227,11 @@ fn filters_of_sessions_are_understood_or_refused_with_their_name() {
         ("protocol=sctp", "icmp, tcp, udp"),
         ("state=new", "established"),
         ("older=-1", "older"),
+        ("family=5", "4, 6"),
+        ("subscriber=10.200.0", "2001:db8:1000:100::/56"),
+        ("inside=2001:db8::/129", "inside: '2001:db8::/129' is not ADDRESS"),
+        ("remote=2001:db8::1:65536", "[ADDRESS]:PORT"),
+        ("public=2001:db8::1", "public"),
     ] {
         let refused =
             serving.client.stream(&format!("/sessions?{query}"), None, |_| unreachable!());
@@ -237,6 +255,41 @@ fn subscribers_are_shown_and_flushed() {
     } else {
         assert!(matches!(flushed, Err(ClientError::Refused { code: 403, .. })));
     }
+}
+
+#[test]
+fn home_is_named_by_one_of_its_prefixes_and_shown_with_its_claims() {
+    let serving = Serving::start();
+    let by_address: Vec<SubscriberStatus> = serving.client.get("/subscriber/10.200.0.1").unwrap();
+    for name in ["2001:db8:1000:1::/64", "2001:db8:1000:1::7"] {
+        let path = format!("/subscriber/{}", query_value(name));
+        let found: Vec<SubscriberStatus> = serving.client.get(&path).unwrap();
+        assert_eq!(found, by_address, "{name}");
+    }
+    let [home] = &by_address[..] else { panic!("{by_address:?}") };
+    assert_eq!((home.flows, home.flows6, home.claims[0].flows), (4, 1, 1));
+    assert_eq!(home.claims[0].prefix.to_string(), "2001:db8:1000:1::/64");
+    let unknown = serving.client.get_text("/subscriber/2001:db8:1000::%2F48").unwrap_err();
+    let text = unknown.to_string();
+    assert!(matches!(unknown, ClientError::Refused { code: 404, .. }), "{text}");
+    assert!(text.starts_with("2001:db8:1000::/48 is of no home"), "{text}");
+}
+
+/// What a reader of former versions finds stays as it was; an IPv6 flow has no public endpoint.
+#[test]
+fn session_has_the_fields_of_its_family() {
+    let ipv4 = lines(&Serving::start().client, "/sessions?limit=1").remove(0);
+    let text = |value: &serde_json::Value, key: &str| value[key].as_str().map(str::to_owned);
+    let ends = ["subscriber", "inside", "public", "remote"].map(|key| text(&ipv4, key).unwrap());
+    assert_eq!(ends, ["10.200.0.1", "192.168.1.2:0", "203.0.113.1:0", "1.1.1.1:53"]);
+    assert_eq!(ipv4["family"], 4);
+    let (node, _mailbox) = sample_node();
+    let ipv6 = sessions_route::session(0, &session6(9), &node.roles());
+    let ipv6 = serde_json::to_value(ipv6).unwrap();
+    let ends = ["inside", "public", "remote"].map(|key| text(&ipv6, key));
+    let expected = [Some("[2001:db8:1000:1::7]:9"), None, Some("[2001:db8:9::1]:443")];
+    assert_eq!(ends, expected.map(|end| end.map(str::to_owned)));
+    assert_eq!(ipv6["family"], 6);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 use weir_config::Bird;
 use weir_routes::RouteSide;
 use weir_routes::bird_watch::{
@@ -73,7 +73,7 @@ fn run(mut watch: BirdWatch, snapshot: &MemberSnapshot, inbox: &InboxSender) {
 }
 
 /// Returns the prefixes that the guard has set, by side.
-fn in_kernel(snapshot: &MemberSnapshot) -> [BTreeSet<Ipv4Net>; 2] {
+fn in_kernel(snapshot: &MemberSnapshot) -> [BTreeSet<IpNet>; 2] {
     let status = snapshot.status();
     [RouteSide::Access, RouteSide::Internet].map(|side| {
         let name = side.to_string();

@@ -125,7 +125,7 @@ fn show_route(snapshot: &MemberSnapshot, prefix: &str) {
         worker: 0,
         side: "access".into(),
         prefix: prefix.into(),
-        next_hop: Ipv4Addr::new(10, 9, 0, 10),
+        next_hop: Ipv4Addr::new(10, 9, 0, 10).into(),
         metric: 7,
         is_set: true,
     };

@@ -19,7 +19,7 @@ use weir_etcd::{EtcdCluster, NodeId, NodeRecord, WorkerRecord};
 use weir_map::BootId;
 use weir_node_core::recording::Recorder;
 use weir_node_core::shutdown_notice::{self, NoticeStep};
-use weir_node_core::{CoreStart, HAND_OVER_MAX};
+use weir_node_core::{CoreStart, HAND_OVER_MAX, WorkerAddresses};
 
 use super::bird_thread;
 use super::connect::reload_keys;
@@ -116,12 +116,7 @@ impl JoiningNode {
         let start = CoreStart {
             node: self.name.clone(),
             record,
-            addresses: self
-                .member
-                .workers
-                .iter()
-                .map(|worker| [worker.access.address.addr(), worker.internet.address.addr()])
-                .collect(),
+            addresses: self.member.workers.iter().map(WorkerAddresses::of).collect(),
             map: self.map,
             desired: self.desired,
             is_without_etcd: self.is_without_etcd,

@@ -168,9 +168,9 @@ fn worker_with_a_full_queue_gets_the_newest_generation_and_no_older_one() {
     let (node, mut mailbox) = sample_node();
     let requester = &node.workers[0].requester;
     let (reply, _answer) = oneshot::channel();
-    let mut flush = WorkerRequest::Flush { outer: 1, reply };
+    let mut flush = WorkerRequest::Flush { name: 1.into(), reply };
     while requester.send(flush).is_ok() {
-        flush = WorkerRequest::Flush { outer: 1, reply: oneshot::channel().0 };
+        flush = WorkerRequest::Flush { name: 1.into(), reply: oneshot::channel().0 };
     }
     let wanted = Arc::new(AtomicU64::new(1));
     let settings = |number| {

@@ -31,12 +31,14 @@ impl TracedWorker {
             address: format!("10.{}.0.1/24", 1 + side as u8).parse().unwrap(),
             gateways: vec![format!("10.{}.0.2", 1 + side as u8).parse().unwrap()],
             gateway_macs: Vec::new(),
+            ipv6: None,
             vlan: None,
             mtu: 1500,
         };
         let shard = NatShardConfig {
             id: ShardId(1),
             public: vec!["203.0.113.0/29".parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 16,
         };
         let endpoint = Some(bits(ENDPOINT));

@@ -37,18 +37,24 @@ impl fmt::Display for WrongLine {
     }
 }
 
-/// Reads a table.
+/// Reads the words of a flow, or says what is wrong with them.
+type ReadFlow<'r> = &'r dyn Fn(&[&str]) -> Result<FlowQuestion, String>;
+
+/// Reads a table, its flows with `read`.
 ///
 /// # Errors
 /// All lines that are wrong.
-pub(super) fn parse(text: &str) -> Result<Vec<ExpectedVerdict>, Vec<WrongLine>> {
+pub(super) fn parse(
+    text: &str,
+    read: ReadFlow<'_>,
+) -> Result<Vec<ExpectedVerdict>, Vec<WrongLine>> {
     let (mut cases, mut errors) = (Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate() {
         let words: Vec<&str> = line.split('#').next().unwrap_or(line).split_whitespace().collect();
         if words.is_empty() {
             continue;
         }
-        match case(&words) {
+        match case(&words, read) {
             Ok((flow, verdict, rule)) => {
                 cases.push(ExpectedVerdict { line: index + 1, flow, verdict, rule });
             }
@@ -58,10 +64,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<ExpectedVerdict>, Vec<WrongLine>> 
     if errors.is_empty() { Ok(cases) } else { Err(errors) }
 }
 
-fn case(words: &[&str]) -> Result<(FlowQuestion, RuleVerdict, Option<ExpectedRule>), String> {
-    let of_flow = if words.get(2) == Some(&"icmp") { 4 } else { 5 };
-    let (flow, rest) = words.split_at(of_flow.min(words.len()));
-    let flow = FlowQuestion::from_words(flow)?;
+fn case(
+    words: &[&str],
+    read: ReadFlow<'_>,
+) -> Result<(FlowQuestion, RuleVerdict, Option<ExpectedRule>), String> {
+    let (flow, rest) = words.split_at(FlowQuestion::count_words(words));
+    let flow = read(flow)?;
     let (verdict, rule) = match rest {
         [verdict] => (verdict, None),
         [verdict, "-"] => (verdict, Some(ExpectedRule::NoRule)),
@@ -105,7 +113,7 @@ impl fmt::Display for FailedCase {
 
 /// Asks the rules. `None` if they decide as expected.
 pub(super) fn check(policy: &LoadedPolicy, case: &ExpectedVerdict) -> Option<FailedCase> {
-    let deciding = policy.compiled.rules.find(&policy.compiled.question(&case.flow));
+    let deciding = policy.compiled.find(&case.flow);
     let verdict = RuleVerdict::of(case.flow.from, deciding);
     let rule = deciding.map(|it| policy.name(it.rule));
     let is_rule = match &case.rule {
@@ -136,18 +144,31 @@ mod tests {
                     home 10.200.1.5 icmp 1.1.1.1 allow\n\
                     home 10.200.1.5 tcp 1 1.1.1.1:1\n\
                     home 10.200.1.5 tcp 1 1.1.1.1:1 drop a b\n\
-                    home 10.200.1.5 sctp 1 1.1.1.1:1 drop\n";
-        let errors: Vec<String> =
-            parse(text).unwrap_err().iter().map(ToString::to_string).collect();
+                    home 10.200.1.5 sctp 1 1.1.1.1:1 drop\n\
+                    home 2001:db8::1 udp 1 2001:db8:9::2 53\n\
+                    home 2001:db8::1 udp 1 [2001:db8:9::2]:53 drop\n\
+                    home 2001:db8::1 udp 1 192.0.2.1 53 drop\n";
+        let errors: Vec<String> = parse(text, &FlowQuestion::from_words)
+            .unwrap_err()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let expected = [
             "4: \"allow\" is no verdict: write accept, drop, reject, bypass, redirect or filtering",
             "5: write the expected verdict behind the flow, and perhaps the rule",
             "6: write the expected verdict behind the flow, and perhaps the rule",
             "7: \"sctp\" is no protocol: write tcp, udp or icmp",
+            "8: write the expected verdict behind the flow, and perhaps the rule",
+            "10: 2001:db8::1 and 192.0.2.1: a flow has both ends in one family",
         ];
         assert_eq!(errors, expected);
         assert_eq!(
-            parse(text.split_inclusive('\n').take(3).collect::<String>().as_str()).unwrap().len(),
+            parse(
+                &text.split_inclusive('\n').take(3).collect::<String>(),
+                &FlowQuestion::from_words
+            )
+            .unwrap()
+            .len(),
             1
         );
     }

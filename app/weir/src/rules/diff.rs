@@ -3,14 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_admin::HomeName;
 use weir_admin::api::Session;
 use weir_admin::client::Client;
 use weir_config::{ProtocolSetting, SettingChange, policy_difference};
-use weir_policy::{FlowQuestion, PolicyDecision, RuleVerdict, compare};
+use weir_policy::{
+    ComparedHomes, FlowAddresses, FlowQuestion, PolicyDecision, RuleVerdict, compare,
+};
 use weir_rules::{FlowOrigin, RuleAction};
 
 use super::given::GivenWords;
@@ -27,9 +31,10 @@ const EXAMPLES_MAX: usize = 3;
 /// flows are then counted on which the file would decide otherwise.
 ///
 /// Flows at the borders of both files' rules are asked of both, up to 400,000, first those of rules
-/// that differ. So what is shown does change; a change without a flow here is possible. Live flows
-/// are asked as flows from their homes. They go on, whatever the new rules say, but for those that
-/// a rule with rematch refuses: these are counted.
+/// that differ; flows of IPv6 if a rule or group of either file has a prefix of IPv6. So what is
+/// shown does change; a change without a flow here is possible. Live flows are asked as flows from
+/// their homes. They go on, whatever the new rules say, but for those that a rule with rematch
+/// refuses: these are counted.
 ///
 ///   weir rules diff new.toml
 ///   weir rules diff old.toml new.toml --json
@@ -102,7 +107,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let new = LoadedPolicy::read(&args.files[args.files.len() - 1])?;
     let entries = |policy: &LoadedPolicy| policy.settings.clone().with_entries(&policy.sets);
     let changes = policy_difference(&entries(&old), &entries(&new));
-    let homes = ipnet::Ipv4Net::aggregate(&[&old.homes[..], &new.homes[..]].concat());
+    let ipv4 = ipnet::Ipv4Net::aggregate(&[&old.homes[..], &new.homes[..]].concat());
+    let homes = ComparedHomes { ipv4: &ipv4, ipv6: &[], are_in_tunnels: new.are_in_tunnels };
     let comparison = compare(&old.compiled, &new.compiled, &homes);
     let mut difference = RulesDifference {
         changes,
@@ -133,7 +139,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Whether a live flow ends under the policy.
 fn is_ended(policy: &LoadedPolicy, flow: &FlowQuestion) -> bool {
     let rules = &policy.compiled.rules;
-    let deciding = rules.find(&policy.compiled.question(flow));
+    let deciding = policy.compiled.find(flow);
     deciding.is_some_and(|it| it.action != RuleAction::Accept && rules.is_rematch(it.rule))
 }
 
@@ -178,13 +184,25 @@ fn question(session: &Session) -> Option<FlowQuestion> {
     };
     let has_ports = protocol != ProtocolSetting::Icmp;
     // A rule is about the destination that the home asks.
-    let remote = session.asked.unwrap_or(session.remote);
+    let remote = session.asked.map_or(session.remote, SocketAddr::V4);
+    let addresses = match (session.subscriber, session.inside.ip(), remote.ip()) {
+        (HomeName::Ipv4(subscriber), _, IpAddr::V4(remote)) => {
+            FlowAddresses::Ipv4 { subscriber, remote }
+        }
+        (home, IpAddr::V6(inside), IpAddr::V6(remote)) => {
+            let tunnel = match home {
+                HomeName::Ipv4(outer) => Some(outer),
+                HomeName::Ipv6(_) => None,
+            };
+            FlowAddresses::Ipv6 { inside, remote, tunnel }
+        }
+        _ => return None,
+    };
     Some(FlowQuestion {
         from: FlowOrigin::Home,
-        subscriber: session.subscriber,
         protocol,
+        addresses,
         inside_port: if has_ports { session.inside.port() } else { 0 },
-        remote: *remote.ip(),
         remote_port: if has_ports { remote.port() } else { 0 },
     })
 }

@@ -2,14 +2,16 @@
 //! counterpart.
 //!
 //! ```text
-//!   JSON -> ruleset -> statements, match_key -> flatten, destination -> rule_text
-//!           chains     flows, verdicts          one list                TOML
+//!   JSON -> ruleset -> statements, match_key -> flatten, destination -> family -> rule_text
+//!           chains     flows, verdicts          a list of IPv4,        one list   TOML
+//!                                               a list of IPv6
 //! ```
 //!
 //! A set of flows is a product of ranges, so that what a rule fits, what it does not fit and what
 //! two rules both fit can be said exactly. What cannot is listed, never approximated.
 
 mod destination;
+mod family;
 mod flatten;
 mod flow_set;
 mod interfaces;
@@ -22,30 +24,33 @@ mod statements;
 #[cfg(test)]
 mod interpreter;
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 
-use flatten::{Fate, FlatList};
+use family::{AddressFamily, MergedEntry, merge, merge_fates};
+use flatten::Fate;
 use flow_set::INTERNET;
 use interfaces::SideInterfaces;
 use match_key::{Fit, MatchKey, MatchOperator};
-use ranges::RangeSet;
-use rule_text::RuleWriter;
-use ruleset::{NftChain, NftRule, NftRuleset, NftSet};
+use rule_text::{FamilyAddresses, RuleWriter};
+use ruleset::{NftChain, NftRule, NftRuleset, NftSet, RulePlace, TableName};
 use statements::References;
 
 /// Translate the rules of nftables for forwarded packets into rules of weir.
 ///
 /// Reads the output of `nft -j list ruleset` and writes [[set]] and [[rule]] to stdout. Rules of
-/// iptables come through iptables-restore-translate and nft. It takes IPv4 in chains "type filter
-/// hook forward" of tables ip and inet, with the chains that they jump to, and of chains "type nat
-/// hook prerouting" what gives packets of homes another destination. Everything that is not carried
+/// iptables come through iptables-restore-translate and nft. It takes chains "type filter hook
+/// forward" of tables ip, ip6 and inet, with the chains that they jump to, and of chains "type nat
+/// hook prerouting" what gives IPv4 packets of homes another destination. What is alike in IPv4 and
+/// IPv6 becomes one rule. Everything that is not carried
 /// over is listed on stderr with its table, chain, handle and the reason.
 ///
 ///   nft -j list ruleset > nft.json
@@ -114,27 +119,30 @@ fn read(path: &Path) -> anyhow::Result<String> {
 /// When the text is not the JSON of a ruleset, or its chains make too many rules.
 fn import(text: &str, interfaces: &SideInterfaces) -> anyhow::Result<Import> {
     let ruleset = NftRuleset::parse(text)?;
-    let references = References { sets: &ruleset.sets, interfaces };
-    let mut list = flatten::flatten(&ruleset, references)?;
+    let of =
+        |family| flatten::flatten(&ruleset, References { family, sets: &ruleset.sets, interfaces });
+    let (mut ipv4, mut ipv6) = (of(AddressFamily::Ipv4)?, of(AddressFamily::Ipv6)?);
     let mut import = Import::default();
-    import.report(&ruleset, &list);
-    for place in flatten::settle_defaults(&mut list.entries) {
+    import.report(&ruleset, &merge_fates(ipv4.fates, ipv6.fates));
+    let unsettled = [&mut ipv4.entries, &mut ipv6.entries].map(flatten::settle_defaults);
+    for place in unsettled.into_iter().flatten().collect::<BTreeSet<_>>() {
         import.not_carried_over.push(format!(
             "{place}: its policy accept for packets from the internet, before rules that fit them, \
              too: no rule leaves them to nat.filtering"
         ));
     }
-    let is_open = |entry: &flatten::FlatEntry<'_>| {
-        entry.flows.from & INTERNET != 0 && entry.outcome == flatten::FlatOutcome::Accept
+    let entries = merge(ipv4.entries, ipv6.entries);
+    let is_open = |it: &MergedEntry<'_>| {
+        it.entry.flows.from & INTERNET != 0 && it.entry.outcome == flatten::FlatOutcome::Accept
     };
-    if list.entries.iter().any(is_open) {
+    if entries.iter().any(is_open) {
         import.notes.push(
             "rules that accept packets from the internet let remotes in to mappings, whatever \
              nat.filtering is"
                 .to_owned(),
         );
     }
-    if list.entries.iter().any(|entry| entry.flows.limits_homes()) {
+    if entries.iter().any(|it| it.entry.flows.limits_homes()) {
         import.notes.push(
             "subscribers are the outer addresses of tunnels, without tunnels the homes' own: check \
              the ones that come from the addresses of packets"
@@ -142,7 +150,7 @@ fn import(text: &str, interfaces: &SideInterfaces) -> anyhow::Result<Import> {
         );
     }
     let mut writer = RuleWriter::new(address_sets(&ruleset, interfaces));
-    list.entries.iter().for_each(|entry| writer.add(entry));
+    entries.iter().for_each(|entry| writer.add(entry));
     import.rules = writer.rules_written;
     import.notes.extend(writer.unused_sets().map(|name| format!("set {name}: no rule needs it")));
     import.text = writer.finish().trim_start().to_owned();
@@ -151,7 +159,7 @@ fn import(text: &str, interfaces: &SideInterfaces) -> anyhow::Result<Import> {
 
 impl Import {
     /// Says of each object what is not carried over of it.
-    fn report(&mut self, ruleset: &NftRuleset, list: &FlatList<'_>) {
+    fn report(&mut self, ruleset: &NftRuleset, fates: &BTreeMap<&RulePlace, Fate>) {
         for object in &ruleset.others {
             let table = object.table.as_ref().map(ToString::to_string).unwrap_or_default();
             let line = format!("{table} {} {} handle {}", object.kind, object.name, object.handle);
@@ -170,7 +178,7 @@ impl Import {
             }
             for rule in &chain.rules {
                 let place = &rule.place;
-                match list.fates.get(place) {
+                match fates.get(place) {
                     None if is_snat(rule) => {
                         let reason = statements::reason("snat");
                         self.not_carried_over.push(format!("{place}: {reason}"));
@@ -200,43 +208,53 @@ impl Import {
     }
 }
 
-/// Whether a rule gives packets of IPv4 another source.
+/// Whether a rule gives packets another source.
 fn is_snat(rule: &NftRule) -> bool {
-    matches!(&*rule.place.table.family, "ip" | "inet")
-        && rule.statements.iter().any(|it| it.get("snat").is_some())
+    is_known_family(&rule.place.table) && rule.statements.iter().any(|it| it.get("snat").is_some())
+}
+
+/// Whether packets of IPv4 or of IPv6 pass the chains of a table.
+fn is_known_family(table: &TableName) -> bool {
+    AddressFamily::BOTH.iter().any(|family| family.passes(table))
 }
 
 /// Returns why a chain's rules are not carried over, whatever they say.
 fn reason_of(ruleset: &NftRuleset, chain: &NftChain) -> Option<String> {
     let table = &chain.place.table;
-    match &*table.family {
-        "ip" | "inet" if ruleset.flagged.contains(table) => {
-            return Some("the table has a flag: it is dormant, or a process owns it".to_owned());
-        }
-        "ip" | "inet" => {}
-        "ip6" => return Some("IPv6".to_owned()),
-        family => return Some(format!("family {family}: weir's rules are about IPv4 only")),
+    if !is_known_family(table) {
+        return Some(format!("family {}: weir's rules are about IPv4 and IPv6", table.family));
+    }
+    if ruleset.flagged.contains(table) {
+        return Some("the table has a flag: it is dormant, or a process owns it".to_owned());
     }
     let base = chain.base.as_ref()?;
     let is_known = flatten::is_known(base);
     let name = || format!("type {} hook {}: weir's rules are about flows", base.kind, base.hook);
     (!is_known).then(|| match &*base.kind {
+        "nat" if table.family == "ip6" => "type nat: weir does not translate IPv6".to_owned(),
         "nat" => "type nat: weir translates addresses itself".to_owned(),
         _ => format!("{} between homes and the internet", name()),
     })
 }
 
-/// Returns the names of the sets of IPv4 addresses.
-fn address_sets(ruleset: &NftRuleset, interfaces: &SideInterfaces) -> BTreeMap<RangeSet, String> {
-    let key = MatchKey::Address { is_source: true };
-    let addresses = |set: &NftSet| {
+/// Returns the names of the sets of addresses.
+fn address_sets(
+    ruleset: &NftRuleset,
+    interfaces: &SideInterfaces,
+) -> BTreeMap<FamilyAddresses, String> {
+    let addresses = |set: &NftSet, family: AddressFamily| {
+        let key = MatchKey::Address { family, is_source: true };
         let elements: Vec<_> =
             set.elements.iter().cloned().map(statements::without_details).collect();
-        match key.fit(MatchOperator::Equal, &elements, interfaces) {
-            Ok(Fit::New(flows, _)) if !set.is_changing => Some(flows.addresses.source),
+        match key.fit(MatchOperator::Equal, &elements, interfaces, family) {
+            Ok(Fit::New(flows, _)) if !set.is_changing => Some((family, flows.addresses.source)),
             _ => None,
         }
     };
-    let sets = ruleset.sets.iter();
-    sets.filter_map(|((_, name), set)| Some((addresses(set)?, name.clone()))).collect()
+    let mut names = BTreeMap::new();
+    for ((_, name), set) in &ruleset.sets {
+        let known = AddressFamily::BOTH.into_iter().find_map(|family| addresses(set, family));
+        names.extend(known.map(|known| (known, name.clone())));
+    }
+    names
 }

@@ -1,7 +1,7 @@
 //! The rules of a configuration file, with the files of its sets, compiled.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::bail;
@@ -9,10 +9,11 @@ use ipnet::Ipv4Net;
 use weir_admin::api::{RunningSettings, SettingsSource, SettingsTexts};
 use weir_admin::client::Client;
 use weir_config::{
-    Access, Config, ConfigFile, Desired, Diagnostic, FilteringSetting, LoadedSet, NatSettings,
-    PolicyLines, PolicySettings, load_sets,
+    Access, AccessSetting, Config, ConfigFile, Desired, Diagnostic, FilteringSetting, LoadedSet,
+    NatSettings, PolicyLines, PolicySettings, load_sets,
 };
-use weir_policy::{CompiledPolicy, PolicySubject, compile, warnings};
+use weir_policy::{CompiledPolicy, FlowAddresses, FlowQuestion, PolicySubject, compile, warnings};
+use weir_rules::{Bound, IpAddress, WorstPacket};
 
 /// Most rules that a sentence names.
 const NAMED_MAX: usize = 8;
@@ -27,8 +28,10 @@ pub(crate) struct LoadedPolicy {
     pub(crate) file: String,
     lines: PolicyLines,
     pub(crate) filtering: FilteringSetting,
-    /// The prefixes of homes.
+    /// The prefixes of homes: of their tunnels, or their own.
     pub(crate) homes: Vec<Ipv4Net>,
+    /// Whether homes have tunnels.
+    pub(crate) are_in_tunnels: bool,
 }
 
 impl LoadedPolicy {
@@ -112,6 +115,7 @@ impl LoadedPolicy {
             lines,
             filtering: nat.filtering,
             homes: access.subscribers.clone(),
+            are_in_tunnels: access.mode == AccessSetting::Gre,
         })
     }
 
@@ -185,6 +189,26 @@ impl LoadedPolicy {
         }
     }
 
+    /// Reads the words of a flow.
+    ///
+    /// # Errors
+    /// A sentence that says which word is wrong, or that the flow's home has no group without the
+    /// outer address of its tunnel, or no tunnel.
+    pub(crate) fn flow(&self, words: &[&str]) -> Result<FlowQuestion, String> {
+        let flow = FlowQuestion::from_words(words)?;
+        let FlowAddresses::Ipv6 { inside, tunnel, .. } = flow.addresses else { return Ok(flow) };
+        match (tunnel, self.are_in_tunnels) {
+            (None, true) if !self.settings.groups.is_empty() => Err(format!(
+                "{inside}: the outer address of its tunnel decides on the group of the home: \
+                 write it behind @, as {inside}@10.200.1.5"
+            )),
+            (Some(outer), false) => {
+                Err(format!("{inside}@{outer}: these homes have no tunnels: write {inside}"))
+            }
+            _ => Ok(flow),
+        }
+    }
+
     /// Returns the word of `nat.filtering`.
     pub(crate) fn filtering_name(&self) -> &'static str {
         match self.filtering {
@@ -196,27 +220,39 @@ impl LoadedPolicy {
 
     /// Returns what a question costs at most, as a sentence.
     pub(crate) fn bound(&self) -> String {
-        let bound = self.compiled.rules.bound();
-        format!(
-            "at most {} comparisons and {} steps for any packet that begins a flow",
-            bound.comparisons, bound.steps
-        )
+        let rules = &self.compiled.rules;
+        let words = |bound: Bound| {
+            format!("at most {} comparisons and {} steps", bound.comparisons, bound.steps)
+        };
+        let (ipv4, ipv6) = (words(rules.bound()), words(rules.bound6()));
+        match self.compiled.names_ipv6() && ipv4 != ipv6 {
+            true => format!("{ipv4} for any packet that begins a flow, {ipv6} in IPv6"),
+            false => format!("{ipv4} for any packet that begins a flow"),
+        }
     }
 
-    /// Returns what the packet has that costs most, and the rules that it is compared with; none
-    /// without rules.
-    pub(crate) fn worst(&self) -> Option<String> {
-        let (packet, rules) = self.compiled.rules.worst();
+    /// Returns what the packet has that costs most in IPv4, and, if a rule or group has prefixes
+    /// of IPv6, in IPv6, with the rules that it is compared with; none without rules about
+    /// addresses or ports.
+    pub(crate) fn worst(&self) -> [Option<String>; 2] {
+        let rules = &self.compiled.rules;
+        let ((packet4, rules4), (packet6, rules6)) = (rules.worst(), rules.worst6());
+        let of_ipv6 = || self.worst_words(packet6, &rules6).filter(|_| self.compiled.names_ipv6());
+        [self.worst_words(packet4, &rules4), of_ipv6()]
+    }
+
+    fn worst_words<A: IpAddress>(&self, packet: WorstPacket<A>, rules: &[u32]) -> Option<String> {
         let names: Vec<&str> = rules.iter().take(NAMED_MAX).map(|&rule| self.name(rule)).collect();
         let more = match rules.len().saturating_sub(NAMED_MAX) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let [local, remote] = [packet.local, packet.remote].map(Ipv4Addr::from_bits);
-        let (local_port, remote_port) = (packet.local_port, packet.remote_port);
+        let WorstPacket { local, local_port, remote, remote_port } = packet;
+        let remote = SocketAddr::new(remote.to_ip(), remote_port);
         (!rules.is_empty()).then(|| {
             format!(
-                "most for home {local}, port {local_port}, and {remote}:{remote_port}: {}{more}",
+                "most for home {}, port {local_port}, and {remote}: {}{more}",
+                local.to_ip(),
                 names.join(", ")
             )
         })
@@ -256,7 +292,7 @@ pub(crate) fn print_policy(policy: &LoadedPolicy) {
         policy.bound(),
         policy.memory()
     );
-    if let Some(worst) = policy.worst() {
+    for worst in policy.worst().into_iter().flatten() {
         println!("       {worst}");
     }
 }

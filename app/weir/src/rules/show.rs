@@ -87,7 +87,7 @@ fn print(policy: &LoadedPolicy, out: &mut impl Write) -> anyhow::Result<()> {
     }
     print_given(&policy.settings, out)?;
     writeln!(out, "\n{}; memory: {}", policy.bound(), policy.memory())?;
-    if let Some(worst) = policy.worst() {
+    for worst in policy.worst().into_iter().flatten() {
         writeln!(out, "{worst}")?;
     }
     Ok(())
@@ -189,7 +189,8 @@ fn object(policy: &LoadedPolicy) -> anyhow::Result<Value> {
             })
         })
         .collect();
-    let bound = policy.compiled.rules.bound();
+    let [worst, worst_ipv6] = policy.worst();
+    let (bound, bound6) = (policy.compiled.rules.bound(), policy.compiled.rules.bound6());
     Ok(json!({
         "file": policy.file,
         "rules": rules,
@@ -199,7 +200,10 @@ fn object(policy: &LoadedPolicy) -> anyhow::Result<Value> {
         "source_pools": policy.settings.source_pools,
         "comparisons_max": bound.comparisons,
         "steps_max": bound.steps,
-        "worst": policy.worst(),
+        "comparisons_max_ipv6": bound6.comparisons,
+        "steps_max_ipv6": bound6.steps,
+        "worst": worst,
+        "worst_ipv6": worst_ipv6,
         "bytes": policy.compiled.rules.bytes(),
     }))
 }

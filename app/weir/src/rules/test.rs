@@ -23,13 +23,18 @@ use super::{PolicySource, stdout};
 ///   FROM SUBSCRIBER icmp REMOTE
 ///
 /// FROM is home or internet: the side that begins it. SUBSCRIBER is the home: the outer address of
-/// its tunnel, with plain access its own. With --table each line of a file is such a flow, followed
-/// by the verdict that is expected (accept, drop, reject, bypass, redirect, or filtering where no
-/// rule fits a packet from the internet) and perhaps the rule (- for none); # begins a comment.
+/// its tunnel, with plain access its own. Of an IPv6 flow SUBSCRIBER is the home's own address, in
+/// a tunnel with the outer address behind @, which decides on the home's group; the remote is
+/// [2001:db8:9::2]:53 or, as two words, 2001:db8:9::2 53; icmp is ICMPv6. With --table each line of
+/// a file is such a flow, followed by the verdict that is expected (accept, drop, reject, bypass,
+/// redirect, or filtering where no rule fits a packet from the internet) and perhaps the rule (-
+/// for none); # begins a comment.
 ///
 ///   weir rules test -c /etc/weir/weir.toml home 10.200.1.5 udp 40000 198.51.100.7:53
 ///   weir rules test home 10.200.1.5 tcp 40000 192.0.2.7:25
 ///   weir rules test -c cluster.toml internet 10.200.1.5 icmp 198.51.100.7
+///   weir rules test -c plain.toml home 2001:db8::1 udp 40000 2001:db8:9::2 53
+///   weir rules test home 2001:db8::1@10.200.1.5 icmp 2001:db8:9::2
 ///   weir rules test -c cluster.toml --table cases.txt
 ///
 /// Exit codes: 0 accepted, or all lines are as expected; 1 refused, or some are not; 2 an error.
@@ -41,7 +46,7 @@ pub(super) struct Args {
     #[command(flatten)]
     source: PolicySource,
     /// The flow.
-    #[arg(value_name = "FLOW", num_args = 4..=5, required_unless_present = "table")]
+    #[arg(value_name = "FLOW", num_args = 4..=6, required_unless_present = "table")]
     flow: Vec<String>,
     /// A file of flows with the expected verdicts.
     #[arg(long, value_name = "FILE", conflicts_with = "flow")]
@@ -61,11 +66,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn run_flow(policy: &LoadedPolicy, words: &[String], is_json: bool) -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let flow = FlowQuestion::from_words(&words).map_err(|error| anyhow!("{error}"))?;
-    let question = policy.compiled.question(&flow);
-    let explained = policy.compiled.explain(&question);
+    let flow = policy.flow(&words).map_err(|error| anyhow!("{error}"))?;
+    let explained = policy.compiled.explain(&flow);
     let verdict = verdict(&flow, &explained);
-    let group = policy.compiled.group_name(question.group);
+    let group = policy.compiled.group_name(policy.compiled.group_of(&flow));
     match is_json {
         true => print_json(policy, &flow, verdict, group, &explained)?,
         false => print(policy, &flow, verdict, group, &explained)?,
@@ -169,7 +173,7 @@ fn print_json(
 fn run_table(policy: &LoadedPolicy, table: &PathBuf, is_json: bool) -> anyhow::Result<ExitCode> {
     let file = table.display().to_string();
     let text = std::fs::read_to_string(table).map_err(|error| anyhow!("{file}: {error}"))?;
-    let cases = match case::parse(&text) {
+    let cases = match case::parse(&text, &|words| policy.flow(words)) {
         Ok(cases) => cases,
         Err(errors) => {
             errors.iter().for_each(|error| eprintln!("error: {file}:{error}"));

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::Ipv4Addr;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::bail;
+use weir_admin::HomeName;
 use weir_admin::api::{DropCount, SubscriberStatus};
 use weir_admin::client::{Client, ClientError};
 
@@ -42,8 +42,8 @@ struct Share {
 
 /// # Errors
 /// When the node does not answer, the home holds nothing, or is at one of its limits.
-pub(super) fn run(client: &Client, address: Ipv4Addr, out: &mut impl Write) -> anyhow::Result<()> {
-    let path = format!("/subscriber/{address}");
+pub(super) fn run(client: &Client, name: HomeName, out: &mut impl Write) -> anyhow::Result<()> {
+    let path = super::path_of(name);
     let (before, refused_before) = (client.get::<Vec<SubscriberStatus>>(&path)?, refused(client)?);
     sleep(SPAN);
     let (after, refused_after) = (client.get::<Vec<SubscriberStatus>>(&path)?, refused(client)?);
@@ -63,7 +63,7 @@ pub(super) fn run(client: &Client, address: Ipv4Addr, out: &mut impl Write) -> a
         writeln!(out, "refused meanwhile by worker {}, of all homes: {words}\n", home.worker)?;
     }
     if !reached.is_empty() {
-        bail!("{address} is at its limit: what it begins is dropped as {}", reached.join(", "));
+        bail!("{name} is at its limit: what it begins is dropped as {}", reached.join(", "));
     }
     Ok(())
 }
@@ -121,11 +121,12 @@ fn print(
     Ok(reached)
 }
 
-fn shares(home: &SubscriberStatus) -> [Share; 5] {
+fn shares(home: &SubscriberStatus) -> [Share; 6] {
     let share = |what, used, limit, reason| Share { what, used, limit, reason };
     let limits = &home.limits;
     [
         share("flows", home.flows, limits.flows, Some("flows-per-subscriber")),
+        share("of them IPv6", home.flows6, None, None),
         share("further sessions", home.sessions, limits.sessions, Some("sessions-per-subscriber")),
         share("mappings", home.mappings, None, None),
         share("ports", home.ports_used, None, None),
@@ -145,13 +146,15 @@ mod tests {
         SubscriberStatus {
             worker: 0,
             shard: 7,
-            subscriber: Ipv4Addr::new(10, 200, 0, 1),
+            subscriber: "10.200.0.1".parse().unwrap(),
             gre_key: None,
             public_address: None,
             blocks: Vec::new(),
+            claims: Vec::new(),
             ports_used: 3,
             mappings: 2,
             flows,
+            flows6: 1,
             sessions: 2,
             blocks_held: 1,
             new_flows_left,
@@ -184,6 +187,7 @@ mod tests {
         let expected = "subscriber 10.200.0.1: shard 7 on worker 0, copy (synced)\n\
             \x20                 now  of  in a second\n\
             flows               4   5           +3\n\
+            of them IPv6        1   -           +0\n\
             further sessions    2   -           +0\n\
             mappings            2   -           +0\n\
             ports               3   -           +0\n\

@@ -1,6 +1,6 @@
 //! Formats an answer for programs.
 
-use weir_nat_log::{Begin, BlockHolder, LogAnswer, LogVerdict, Missing, TenancyEnd};
+use weir_nat_log::{Begin, BlockHolder, Holding, LogAnswer, LogVerdict, Missing, TenancyEnd};
 
 use super::text::time;
 
@@ -22,14 +22,19 @@ pub(super) fn of(answer: &LogAnswer) -> serde_json::Value {
 }
 
 fn holder(holder: &BlockHolder) -> serde_json::Value {
+    let (ports, prefix) = match holder.holding {
+        Holding::Ports { public, first, last } => (Some((public, first, last)), None),
+        Holding::Prefix(prefix) => (None, Some(prefix.to_string())),
+    };
     serde_json::json!({
         "shard": holder.shard,
         "subscriber": holder.subscriber,
         "gre_key": holder.gre_key,
         "nodes": holder.nodes,
-        "public": holder.public,
-        "port_first": holder.ports.0,
-        "port_last": holder.ports.1,
+        "public": ports.map(|(public, ..)| public),
+        "port_first": ports.map(|(_, first, _)| first),
+        "port_last": ports.map(|(.., last)| last),
+        "prefix": prefix,
         "from": holder.from.map(time),
         "begin": match holder.begin {
             Begin::Allocated => "allocated",

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use weir_nat_log::{
-    About, Begin, BlockHolder, LogAnswer, LogQuestion, LogVerdict, Missing, TenancyEnd,
+    About, Begin, BlockHolder, Holding, LogAnswer, LogQuestion, LogVerdict, Missing, TenancyEnd,
 };
 
 /// Most gaps that are printed; `--json` has all.
@@ -26,7 +26,11 @@ pub(super) fn print(
         (LogVerdict::CannotSay, _) => {
             writeln!(out, "the logs cannot say {} {when}", asked(question))?;
             if answer.missing.is_empty() && homes > 1 {
-                writeln!(out, "  {homes} homes held it within the error of the clocks")?;
+                let why = match question.about {
+                    About::Ipv6(_) => "within the error of the clocks, or at once",
+                    _ => "within the error of the clocks",
+                };
+                writeln!(out, "  {homes} homes held it {why}")?;
             }
             for missing in answer.missing.iter().take(MISSING_MAX) {
                 writeln!(out, "  {}: {missing}", span(missing))?;
@@ -35,7 +39,7 @@ pub(super) fn print(
                 writeln!(out, "  and {more} more")?;
             }
         }
-        (LogVerdict::Held, About::Port(..)) => {}
+        (LogVerdict::Held, About::Port(..) | About::Ipv6(_)) => {}
         (LogVerdict::Held, _) => writeln!(out, "{} {when}:", asked(question))?,
     }
     if answer.verdict == LogVerdict::CannotSay && !answer.holders.is_empty() {
@@ -56,13 +60,23 @@ fn print_holder(
 ) -> io::Result<()> {
     let key = holder.gre_key.map(|key| format!(" (GRE key {key})")).unwrap_or_default();
     let home = format!("subscriber {}{key}", holder.subscriber);
-    match question.about {
-        About::Port(..) => writeln!(out, "{} {when}: {home}", subject(question))?,
-        About::Address(_) | About::Home(..) => writeln!(out, "{}: {home}", holder.public)?,
+    match (question.about, holder.holding) {
+        (About::Port(..) | About::Ipv6(_), _) => {
+            writeln!(out, "{} {when}: {home}", subject(question))?
+        }
+        (About::Address(_) | About::Home(..), Holding::Ports { public, .. }) => {
+            writeln!(out, "{public}: {home}")?
+        }
+        (About::Address(_) | About::Home(..), Holding::Prefix(prefix)) => {
+            writeln!(out, "{prefix}: {home}")?
+        }
     }
     let nodes = holder.nodes.join(", then ");
     writeln!(out, "  shard  {} on node {nodes}", holder.shard)?;
-    writeln!(out, "  block  ports {}-{}", holder.ports.0, holder.ports.1)?;
+    match holder.holding {
+        Holding::Ports { first, last, .. } => writeln!(out, "  block  ports {first}-{last}")?,
+        Holding::Prefix(prefix) => writeln!(out, "  prefix {prefix}")?,
+    }
     writeln!(out, "  from   {}", begin(holder))?;
     writeln!(out, "  until  {}", end(holder, answer))
 }
@@ -103,6 +117,7 @@ fn subject(question: &LogQuestion) -> String {
     match question.about {
         About::Port(address, port) => format!("{address}:{port}"),
         About::Address(address) => format!("{address}"),
+        About::Ipv6(address) => format!("{address}"),
         About::Home(home, None) => format!("subscriber {home}"),
         About::Home(home, Some(key)) => format!("subscriber {home} (GRE key {key})"),
     }
@@ -110,8 +125,10 @@ fn subject(question: &LogQuestion) -> String {
 
 fn asked(question: &LogQuestion) -> String {
     match question.about {
-        About::Home(..) => format!("which ports {} held", subject(question)),
-        About::Port(..) | About::Address(_) => format!("who held {}", subject(question)),
+        About::Home(..) => format!("what {} held", subject(question)),
+        About::Port(..) | About::Address(_) | About::Ipv6(_) => {
+            format!("who held {}", subject(question))
+        }
     }
 }
 
@@ -176,6 +193,45 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_about_an_ipv6_address_names_its_prefix() {
+        let line = |sec: u32, event: &str, index: u32, fields: &str| {
+            format!(
+                "{{\"time\":\"1970-01-01T00:00:{sec:02}.000Z\",\"event\":\"{event}\",\"shard\":1,\"lane\":0,\
+                 \"epoch\":3,\"index\":{index},{fields}\"node\":\"n1\",\"boot\":\"{:032x}\",\
+                 \"sequence\":{index}}}\n",
+                7
+            )
+        };
+        let claim = |home: u32| {
+            format!("\"subscriber\":\"10.200.0.{home}\",\"prefix\":\"2001:db8:1000:1::/64\",")
+        };
+        let log = line(1, "lane-taken", 1, "")
+            + &line(1, "lane-listed", 2, "\"blocks\":0,\"from\":1,")
+            + &line(10, "prefix-claimed", 3, &claim(1))
+            + &line(20, "prefix-claimed", 4, &claim(2))
+            + &line(40, "prefix-released", 5, &claim(1));
+        let about = About::Ipv6("2001:db8:1000:1::7".parse().expect("an address"));
+        let (text, answer) = answer_text(&log, about, 15);
+        let expected = "2001:db8:1000:1::7 at 1970-01-01T00:00:15.000Z: subscriber 10.200.0.1\n  \
+                        shard  1 on node n1\n  \
+                        prefix 2001:db8:1000:1::/64\n  \
+                        from   1970-01-01T00:00:10.000Z\n  \
+                        until  1970-01-01T00:00:40.000Z\n";
+        assert_eq!(text, expected);
+        let holder = &super::super::json::of(&answer)["holders"][0];
+        assert_eq!(holder["prefix"], "2001:db8:1000:1::/64");
+        assert!(holder["public"].is_null() && holder["port_first"].is_null());
+        let (text, _) = answer_text(&log, about, 30);
+        let begin = "the logs cannot say who held 2001:db8:1000:1::7 at 1970-01-01T00:00:30.000Z\n  \
+                     2 homes held it within the error of the clocks, or at once\nknown:\n";
+        assert!(text.starts_with(begin), "{text}");
+        let (text, _) = answer_text(&log, About::Home([10, 200, 0, 1].into(), None), 15);
+        assert!(text.contains("2001:db8:1000:1::/64: subscriber 10.200.0.1\n"), "{text}");
+        let (text, _) = answer_text(&log, about, 5);
+        assert_eq!(text, "nobody held 2001:db8:1000:1::7 at 1970-01-01T00:00:05.000Z\n");
+    }
+
+    #[test]
     fn an_answer_reads_as_documented() {
         let port = About::Port([203, 0, 113, 1].into(), 1100);
         let (text, _) = answer_text(&log(), port, 20);
@@ -195,7 +251,7 @@ mod tests {
                      known:\n203.0.113.1:1100 at";
         assert!(text.starts_with(begin), "{text}");
         let (text, _) = answer_text(&log(), About::Home([10, 200, 0, 9].into(), None), 20);
-        let none = "the logs cannot say which ports subscriber 10.200.0.9 held at \
+        let none = "the logs cannot say what subscriber 10.200.0.9 held at \
                     1970-01-01T00:00:20.000Z\n  at any time: no record names it";
         assert!(text.starts_with(none), "{text}");
         let (text, _) = answer_text(&log(), About::Address([203, 0, 113, 1].into()), 20);

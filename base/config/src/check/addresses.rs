@@ -1,12 +1,12 @@
 //! Each of weir's own addresses is unique: those of the workers and the tunnel endpoints.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::Ipv4Net;
 
 use crate::check::{interfaces, refuse_repeats};
 use crate::findings::Findings;
-use crate::types::{ShardSettings, WorkerSettings};
+use crate::types::{InterfaceSettings, ShardSettings, WorkerSettings};
 
 /// Checks addresses; `shards` are those of a single node, none in a cluster.
 pub(crate) fn check(
@@ -14,20 +14,17 @@ pub(crate) fn check(
     shards: &[ShardSettings],
     findings: &mut Findings<'_>,
 ) {
-    let sides =
-        interfaces(workers).map(|(path, side)| (format!("{path}.address"), side.address.addr()));
+    let sides = interfaces(workers).flat_map(side_addresses);
     let replication = replication_addresses(workers, findings);
-    let endpoints = shards
-        .iter()
-        .enumerate()
-        .filter_map(|(index, shard)| Some((format!("shard[{index}].endpoint"), shard.endpoint?)));
+    let endpoints = shards.iter().enumerate().filter_map(|(index, shard)| {
+        Some((format!("shard[{index}].endpoint"), shard.endpoint?.into()))
+    });
     let own: Vec<_> = sides.chain(replication).chain(endpoints).collect();
     refuse_repeats(own.clone(), "address", findings);
 
     for (path, side) in interfaces(workers) {
-        for (index, gateway) in side.gateways.iter().enumerate() {
-            let key = findings.element(&format!("{path}.gateway"), index);
-            let holder = own.iter().find(|(_, address)| address == gateway);
+        for (key, gateway) in gateways(&path, side, findings) {
+            let holder = own.iter().find(|(_, address)| *address == gateway);
             if let Some((holder, _)) = holder.filter(|(holder, _)| findings.is_good(holder)) {
                 findings.error(
                     &key,
@@ -52,12 +49,35 @@ pub(crate) fn check(
     }
 }
 
+/// Returns the addresses of one side of a worker, of both families, with their keys.
+pub(crate) fn side_addresses(
+    (path, side): (String, &InterfaceSettings),
+) -> impl Iterator<Item = (String, IpAddr)> {
+    let ipv4 = (format!("{path}.address"), side.address.addr().into());
+    let ipv6 = side.ipv6.as_ref().map(|it| it.address.addr().into());
+    [ipv4].into_iter().chain(ipv6.map(|address| (format!("{path}.address6"), address)))
+}
+
+/// Returns the gateways of one side of a worker, of both families, with their keys.
+fn gateways(
+    path: &str,
+    side: &InterfaceSettings,
+    findings: &Findings<'_>,
+) -> Vec<(String, IpAddr)> {
+    let key = |name: &str, index| findings.element(&format!("{path}.{name}"), index);
+    let ipv4 = side.gateways.iter().enumerate();
+    let ipv4 = ipv4.map(|(index, gateway)| (key("gateway", index), IpAddr::from(*gateway)));
+    let ipv6 = side.ipv6.iter().flat_map(|it| it.gateways.iter().enumerate());
+    let ipv6 = ipv6.map(|(index, gateway)| (key("gateways6", index), IpAddr::from(*gateway)));
+    ipv4.chain(ipv6).collect()
+}
+
 /// Returns the workers' replication addresses that are not their access addresses. Reports an
 /// address that is outside the link's prefix.
 fn replication_addresses(
     workers: &[WorkerSettings],
     findings: &mut Findings<'_>,
-) -> Vec<(String, Ipv4Addr)> {
+) -> Vec<(String, IpAddr)> {
     let mut addresses = Vec::new();
     for (index, worker) in workers.iter().enumerate() {
         let key = format!("worker[{index}].replication_address");
@@ -73,7 +93,7 @@ fn replication_addresses(
             let message = format!("{own} is no host of the connected prefix {}", access.trunc());
             findings.error(&key, message, "take an address of the access side");
         }
-        addresses.push((key, own));
+        addresses.push((key, own.into()));
     }
     addresses
 }

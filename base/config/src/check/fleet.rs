@@ -1,9 +1,9 @@
 //! Checks of all nodes of a cluster together with the cluster file. All findings are warnings:
 //! files may be missing among those that are checked, and some networks need unusual settings.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 
 use crate::cluster_types::MemberFile;
 use crate::desired::Desired;
@@ -110,13 +110,20 @@ struct SideNetwork {
     vlan: Option<u16>,
     /// The gateways, in order of addresses.
     gateways: Vec<Ipv4Addr>,
+    /// The IPv6 subnet and its gateways, in order of addresses.
+    ipv6: Option<(Ipv6Net, Vec<Ipv6Addr>)>,
 }
 
 impl SideNetwork {
     fn of(side: &InterfaceSettings) -> Self {
         let mut gateways = side.gateways.clone();
         gateways.sort_unstable();
-        Self { subnet: side.address.trunc(), vlan: side.vlan, gateways }
+        let ipv6 = side.ipv6.as_ref().map(|it| {
+            let mut gateways = it.gateways.clone();
+            gateways.sort_unstable();
+            (it.address.trunc(), gateways)
+        });
+        Self { subnet: side.address.trunc(), vlan: side.vlan, gateways, ipv6 }
     }
 }
 
@@ -182,12 +189,55 @@ fn odd_link(
         );
         findings.warning(&format!("{path}.address"), message, fix);
     } else if link.gateways != usual.gateways {
-        let list = |gateways: &[Ipv4Addr]| {
-            gateways.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
-        let message =
-            format!("{}, others have {} ({place})", list(&link.gateways), list(&usual.gateways));
-        let fix = "write the same gateways; right as it is only where each switch of a pair is the gateway of its own nodes";
-        findings.warning(&format!("{path}.gateway"), message, fix);
+        odd_gateways(&link.gateways, &usual.gateways, place, &format!("{path}.gateway"), findings);
+    }
+    odd_ipv6(link, usual, place, path, findings);
+}
+
+fn odd_gateways<A: Copy + Into<IpAddr>>(
+    gateways: &[A],
+    usual: &[A],
+    place: &str,
+    key: &str,
+    findings: &mut Findings<'_>,
+) {
+    let list = |gateways: &[A]| {
+        let words = gateways.iter().map(|gateway| (*gateway).into().to_string());
+        words.collect::<Vec<_>>().join(", ")
+    };
+    let message = format!("{}, others have {} ({place})", list(gateways), list(usual));
+    let fix = "write the same gateways; right as it is only where each switch of a pair is the gateway of its own nodes";
+    findings.warning(key, message, fix);
+}
+
+/// As [`odd_link`], for IPv6.
+fn odd_ipv6(
+    link: &SideNetwork,
+    usual: &SideNetwork,
+    place: &str,
+    path: &str,
+    findings: &mut Findings<'_>,
+) {
+    let key = format!("{path}.address6");
+    match (&link.ipv6, &usual.ipv6) {
+        (Some((subnet, _)), Some((expected, _))) if subnet != expected => {
+            let message = format!("{subnet} is another subnet than {expected} ({place})");
+            let fix = format!(
+                "write an address of {expected}: workers and switch share one subnet on each side"
+            );
+            findings.warning(&key, message, fix);
+        }
+        (Some((_, gateways)), Some((_, expected))) if gateways != expected => {
+            odd_gateways(gateways, expected, place, &format!("{path}.gateways6"), findings);
+        }
+        (None, Some((expected, _))) => {
+            let message = format!("no IPv6, others have it in {expected} ({place})");
+            findings.warning(&key, message, "write address6 and gateways6");
+        }
+        (Some((subnet, _)), None) => {
+            let message = format!("{subnet}, others have no IPv6 ({place})");
+            findings.warning(&key, message, "give the others address6 and gateways6, too");
+        }
+        _ => {}
     }
 }

@@ -1,11 +1,16 @@
 //! The addresses of one side fit together.
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::check::interfaces;
 use crate::findings::Findings;
+use crate::ipv6_types::Interface6;
 use crate::read::address::overlap;
+use crate::read::address6::LINK_LOCAL;
 use crate::types::{InterfaceSettings, WorkerSettings};
+
+/// Bytes of a packet that every link of IPv6 carries (RFC 8200 section 5).
+pub(crate) const IPV6_MTU_MIN: u16 = 1280;
 
 pub(crate) fn check(workers: &[WorkerSettings], findings: &mut Findings<'_>) {
     for (path, side) in interfaces(workers) {
@@ -13,19 +18,69 @@ pub(crate) fn check(workers: &[WorkerSettings], findings: &mut Findings<'_>) {
             gateways(&path, side, findings);
         }
         gateway_macs(&path, side, findings);
+        if let Some(ipv6) = &side.ipv6 {
+            if findings.is_good(&format!("{path}.address6")) {
+                gateways6(&path, ipv6, findings);
+            }
+            mtu6(&path, side.mtu, findings);
+        }
     }
     for (index, worker) in workers.iter().enumerate() {
-        let access = format!("worker[{index}].access.address");
-        let internet = format!("worker[{index}].internet.address");
-        let is_good = findings.is_good(&access) && findings.is_good(&internet);
-        if is_good && overlap(worker.access.address.trunc(), worker.internet.address.trunc()) {
-            let message = format!(
-                "the connected prefixes of both sides overlap: {} and {}",
-                worker.access.address.trunc(),
-                worker.internet.address.trunc()
-            );
-            findings.error(&internet, message, "give each side its own prefix");
+        let (access, internet) = (&worker.access, &worker.internet);
+        let ipv4 = (access.address.trunc().into(), internet.address.trunc().into());
+        apart(index, "address", ipv4, findings);
+        if let Some((access, internet)) = access.ipv6.as_ref().zip(internet.ipv6.as_ref()) {
+            let ipv6 = (access.address.trunc().into(), internet.address.trunc().into());
+            apart(index, "address6", ipv6, findings);
         }
+    }
+}
+
+/// Reports connected prefixes of both sides that overlap; `name` is the key of the addresses.
+fn apart(
+    index: usize,
+    name: &str,
+    (access, internet): (IpNet, IpNet),
+    findings: &mut Findings<'_>,
+) {
+    let key = format!("worker[{index}].internet.{name}");
+    let is_good =
+        findings.is_good(&format!("worker[{index}].access.{name}")) && findings.is_good(&key);
+    if is_good && overlap(access, internet) {
+        let message =
+            format!("the connected prefixes of both sides overlap: {access} and {internet}");
+        findings.error(&key, message, "give each side its own prefix");
+    }
+}
+
+fn gateways6(path: &str, side: &Interface6, findings: &mut Findings<'_>) {
+    let net = side.address;
+    for (index, gateway) in side.gateways.iter().enumerate() {
+        let key = findings.element(&format!("{path}.gateways6"), index);
+        if !findings.is_good(&key) {
+            continue;
+        }
+        if *gateway == net.addr() {
+            let message = format!("{gateway} is the worker's own address");
+            findings.error(&key, message, "name the router");
+        } else if !net.contains(gateway) && !LINK_LOCAL.contains(gateway) {
+            let message = format!(
+                "{gateway} is neither in the connected prefix {} nor link-local (fe80::/10)",
+                net.trunc()
+            );
+            findings.error(&key, message, "a gateway is a neighbour on the link");
+        }
+    }
+}
+
+fn mtu6(path: &str, mtu: u16, findings: &mut Findings<'_>) {
+    let key = format!("{path}.mtu");
+    if findings.is_good(&key) && mtu < IPV6_MTU_MIN {
+        let message = format!(
+            "{mtu} bytes: a link with IPv6 carries at least {IPV6_MTU_MIN} (RFC 8200 section 5)"
+        );
+        let fix = format!("write mtu = {IPV6_MTU_MIN} or more, or remove address6 and gateways6");
+        findings.error(&key, message, fix);
     }
 }
 

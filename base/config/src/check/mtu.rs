@@ -1,5 +1,6 @@
 //! The largest packet of a home, and how the home learns of it.
 
+use crate::check::interfaces::IPV6_MTU_MIN;
 use crate::findings::Findings;
 use crate::types::{Access, MssClampSetting, NatSettings, WorkerSettings};
 
@@ -27,6 +28,29 @@ pub(crate) fn check(
             reported.push(mtus);
             homes(access, &path, worker, redirect, findings);
             clamp(access, nat, &path, worker, findings);
+        }
+    }
+}
+
+/// Checks that the access side of the workers that `serves_ipv6` carries a home's IPv6 packets
+/// inside the tunnel.
+pub(crate) fn check_ipv6(
+    access: &Access,
+    workers: &[WorkerSettings],
+    serves_ipv6: impl Fn(usize) -> bool,
+    findings: &mut Findings<'_>,
+) {
+    let tunnel = access.tunnel_bytes();
+    for (index, worker) in workers.iter().enumerate() {
+        let (key, mtu) = (format!("worker[{index}].access.mtu"), worker.access.mtu);
+        let needed = IPV6_MTU_MIN + tunnel;
+        if tunnel > 0 && serves_ipv6(index) && mtu < needed && findings.is_good(&key) {
+            let message = format!(
+                "{mtu} bytes leave {} beside {tunnel} of GRE for a home's IPv6 packet, which may have {IPV6_MTU_MIN} (RFC 8200 section 5)",
+                mtu.saturating_sub(tunnel)
+            );
+            let fix = format!("write mtu = {needed} or more, or remove the shards' public6");
+            findings.error(&key, message, fix);
         }
     }
 }

@@ -1,13 +1,14 @@
-//! Each public prefix belongs to one shard and has no other use; each home belongs to one shard.
+//! Each public prefix, of either family, belongs to one shard and has no other use; each home
+//! belongs to one shard.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::check::interfaces;
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
-use crate::policy_types::{GroupSettings, SourcePoolSettings};
+use crate::policy_types::SourcePoolSettings;
 use crate::read::address::overlap;
 use crate::types::{AccessSetting, Config};
 
@@ -15,7 +16,7 @@ use crate::types::{AccessSetting, Config};
 #[derive(Debug)]
 struct NamedPrefix {
     key: String,
-    net: Ipv4Net,
+    net: IpNet,
     holder: usize,
 }
 
@@ -38,12 +39,15 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
         let path = |name: &str| format!("shard[{index}].{name}");
         claims.public.extend(named(&path("public"), &shard.public, index, findings));
         claims.homes.extend(named(&path("subscribers"), &shard.subscribers, index, findings));
+        claims.public.extend(named(&path("public6"), &shard.public6, index, findings));
         let endpoint = shard.endpoint.map(Ipv4Net::from);
         claims.endpoints.extend(named(&path("endpoint"), endpoint.as_slice(), index, findings));
     }
     for (path, side) in interfaces(&config.workers) {
         let net = side.address.trunc();
         claims.connected.extend(named(&format!("{path}.address"), &[net], 0, findings));
+        let net6 = side.ipv6.as_ref().map(|it| it.address.trunc());
+        claims.connected.extend(named(&format!("{path}.address6"), net6.as_slice(), 0, findings));
     }
     claims.served = named("access.subscribers", &config.access.subscribers, 0, findings);
     check(&claims, config.nat.enabled, findings);
@@ -58,6 +62,8 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
         claims.homes.extend(named(&path("subscribers"), &pool.subscribers, index, findings));
         claims.endpoints.extend(named(&path("endpoints"), &pool.endpoints, index, findings));
         claims.endpoints.extend(named(&path("steer"), &pool.steer, index, findings));
+        claims.public.extend(named(&path("public6"), &pool.public6, index, findings));
+        claims.endpoints.extend(named(&path("steer6"), &pool.steer6, index, findings));
     }
     for (index, shard) in file.shards.iter().enumerate() {
         let holder = file.pools.len() + index;
@@ -65,8 +71,13 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
         let (name, public) = public(file, &shard.public, &shard.subscribers);
         claims.public.extend(named(&path(name), public, holder, findings));
         claims.homes.extend(named(&path("subscribers"), &shard.subscribers, holder, findings));
-        for (name, address) in [("endpoint", shard.endpoint), ("steer", shard.steer)] {
-            let net = address.map(Ipv4Net::from);
+        claims.public.extend(named(&path("public6"), &shard.public6, holder, findings));
+        for (name, address) in [
+            ("endpoint", shard.endpoint.map(IpAddr::from)),
+            ("steer", shard.steer.map(IpAddr::from)),
+            ("steer6", shard.steer6.map(IpAddr::from)),
+        ] {
+            let net = address.map(IpNet::from);
             claims.endpoints.extend(named(&path(name), net.as_slice(), holder, findings));
         }
     }
@@ -74,18 +85,6 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
     check(&claims, file.nat.enabled, findings);
     refuse_shared(&claims.endpoints, "an address belongs to one shard", findings);
     refuse_served(&claims, file.access.mode, findings);
-}
-
-/// Reports groups that have homes in common.
-pub(crate) fn groups(groups: &[GroupSettings], findings: &mut Findings<'_>) {
-    let mut homes = Vec::new();
-    for (index, group) in groups.iter().enumerate() {
-        let key = format!("group[{index}].subscribers");
-        if findings.is_whole(&key) {
-            homes.extend(named(&key, &group.subscribers, index, findings));
-        }
-    }
-    refuse_shared(&homes, "a home is in one group at most", findings);
 }
 
 /// Reports source pools that have addresses in common.
@@ -112,12 +111,17 @@ fn public<'f>(
 }
 
 /// Returns the prefixes at `key` that have no error.
-fn named(key: &str, nets: &[Ipv4Net], holder: usize, findings: &Findings<'_>) -> Vec<NamedPrefix> {
+fn named<N: Copy + Into<IpNet>>(
+    key: &str,
+    nets: &[N],
+    holder: usize,
+    findings: &Findings<'_>,
+) -> Vec<NamedPrefix> {
     let elements = nets.iter().enumerate();
     elements
         .map(|(position, net)| NamedPrefix {
             key: findings.element(key, position),
-            net: *net,
+            net: (*net).into(),
             holder,
         })
         .filter(|named| findings.is_good(&named.key))
@@ -178,7 +182,7 @@ fn endpoints(claims: &Claims, findings: &mut Findings<'_>) {
     let mut sorted: Vec<&NamedPrefix> = claims.public.iter().collect();
     sorted.sort_by_key(|named| named.net.network());
     for endpoint in &claims.endpoints {
-        let last: Ipv4Addr = endpoint.net.broadcast();
+        let last: IpAddr = endpoint.net.broadcast();
         let after = sorted.partition_point(|named| named.net.network() <= last);
         let before = after.checked_sub(1).map(|position| sorted[position]);
         if let Some(public) = before.filter(|public| overlap(public.net, endpoint.net)) {
@@ -219,6 +223,6 @@ fn refuse_served(claims: &Claims, mode: AccessSetting, findings: &mut Findings<'
 }
 
 /// Formats a prefix; a single address without its length.
-fn words(net: Ipv4Net) -> String {
-    if net.prefix_len() == 32 { net.addr().to_string() } else { net.to_string() }
+fn words(net: IpNet) -> String {
+    if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
 }

@@ -1,19 +1,15 @@
-//! Sets, groups, classes and rules: names, references, ports, and groups that overlap. What rules
-//! give their flows has a file of its own.
+//! Sets, groups, classes and rules: names, references, ports. Groups, the families of a rule's
+//! addresses and what rules give their flows have files of their own.
 
 use std::collections::BTreeSet;
 
-use ipnet::Ipv4Net;
-
 use crate::check::address_plan::AddressPlan;
 use crate::check::flow_policy::{self, PolicyNames};
-use crate::check::{overlaps, refuse_repeats, source_pools, timeouts};
+use crate::check::{families, groups, refuse_repeats, source_pools, timeouts};
 use crate::findings::Findings;
 use crate::policy_types::{
-    ActionSetting, FlowClassSettings, GROUPS_MAX, PolicySettings, ProtocolSetting, RuleAddress,
-    RuleSettings,
+    ActionSetting, FlowClassSettings, PolicySettings, ProtocolSetting, RuleAddress, RuleSettings,
 };
-use crate::read::address::overlap;
 use crate::types::{Access, AccessSetting};
 
 pub(crate) fn check(policy: &PolicySettings, plan: &AddressPlan<'_>, findings: &mut Findings<'_>) {
@@ -23,14 +19,9 @@ pub(crate) fn check(policy: &PolicySettings, plan: &AddressPlan<'_>, findings: &
     repeats("class", policy.classes.iter().map(|class| &class.name), findings);
     repeats("source_pool", policy.source_pools.iter().map(|pool| &pool.name), findings);
     repeats("rule", policy.rules.iter().map(|rule| &rule.name), findings);
-    if policy.groups.len() > GROUPS_MAX {
-        let message = format!("{} groups, at most {GROUPS_MAX} fit", policy.groups.len());
-        let fix = "use fewer groups, or sets of subscribers in the rules";
-        findings.error(&format!("group[{GROUPS_MAX}]"), message, fix);
-    }
-    overlaps::groups(&policy.groups, findings);
+    groups::check(&policy.groups, access, findings);
     let sets = names("set", policy.sets.iter().map(|set| &set.name), findings);
-    let groups = names("group", policy.groups.iter().map(|group| &group.name), findings);
+    let group_names = names("group", policy.groups.iter().map(|group| &group.name), findings);
     let pools = policy.source_pools.iter().map(|pool| &pool.name);
     let given = PolicyNames {
         classes: names("class", policy.classes.iter().map(|class| &class.name), findings),
@@ -38,13 +29,14 @@ pub(crate) fn check(policy: &PolicySettings, plan: &AddressPlan<'_>, findings: &
     };
     for (index, rule) in policy.rules.iter().enumerate() {
         let path = |name: &str| format!("rule[{index}].{name}");
-        if let Some(groups) = &groups {
+        if let Some(groups) = &group_names {
             check_groups(rule, &path("groups"), groups, findings);
         }
         if let Some(sets) = &sets {
             check_sets(&rule.subscribers, &path("subscribers"), sets, findings);
             check_sets(&rule.remote, &path("remote"), sets, findings);
         }
+        families::check(rule, &format!("rule[{index}]"), findings);
         flow_policy::check(rule, &format!("rule[{index}]"), &given, plan, findings);
         let lets_pass = rule.action.begins_flows() || rule.action == ActionSetting::Bypass;
         if rule.rematch && lets_pass && findings.is_good(&path("action")) {
@@ -59,14 +51,10 @@ pub(crate) fn check(policy: &PolicySettings, plan: &AddressPlan<'_>, findings: &
             RuleAddress::Net(net) => Some(*net),
             RuleAddress::Set(_) => None,
         });
-        warn_of_strangers(nets, &path("subscribers"), access, findings);
+        groups::warn_of_strangers(nets, &path("subscribers"), access, findings);
     }
     check_classes(&policy.classes, findings);
     source_pools::check(policy, plan, findings);
-    for (index, group) in policy.groups.iter().enumerate() {
-        let nets = group.subscribers.iter().map(|net| Some(*net));
-        warn_of_strangers(nets, &format!("group[{index}].subscribers"), access, findings);
-    }
 }
 
 /// Reports names that occur twice, also if they differ by case only.
@@ -182,28 +170,5 @@ fn check_ports(rule: &RuleSettings, key: &str, protocol: &str, findings: &mut Fi
         let fix =
             "write protocol = \"tcp\", \"udp\" or [\"tcp\", \"udp\"]; a rule of its own for ICMP";
         findings.error(key, message, fix);
-    }
-}
-
-/// Warns of prefixes of subscribers that no home has. A position without one is a set.
-fn warn_of_strangers(
-    nets: impl Iterator<Item = Option<Ipv4Net>>,
-    key: &str,
-    access: &Access,
-    findings: &mut Findings<'_>,
-) {
-    if !findings.is_whole(key) || !findings.is_whole("access.subscribers") {
-        return;
-    }
-    for (index, net) in nets.enumerate() {
-        let Some(net) = net else { continue };
-        if access.subscribers.iter().any(|served| served.contains(&net)) {
-            continue;
-        }
-        let message = match access.subscribers.iter().any(|served| overlap(*served, net)) {
-            true => format!("{net} reaches beyond access.subscribers"),
-            false => format!("{net} is outside access.subscribers: no home is in it"),
-        };
-        findings.warning(&findings.element(key, index), message, "");
     }
 }

@@ -1,10 +1,10 @@
 //! The lists of a pool can be cut into the same number of shards.
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
 use crate::cluster_types::{ClusterFile, PoolSettings};
 use crate::findings::Findings;
-use crate::pool::{address_count, pieces};
+use crate::pool::{address_count, address_count6, pieces, pieces6};
 use crate::types::AccessSetting;
 
 /// Most shards of a cluster: they are stored in one value of etcd, which takes 1.5 MB.
@@ -23,10 +23,13 @@ pub(crate) fn check(file: &ClusterFile, findings: &mut Findings<'_>) -> bool {
             let (name, length) = ("subscribers_per_shard", pool.subscribers_per_shard);
             large_enough(&path, "subscribers", &pool.subscribers, name, length, findings);
         }
+        let (name, length) = ("per_shard6", pool.per_shard6);
+        large_enough(&path, "public6", &pool.public6, name, length, findings);
         if !is_readable(&path, findings) {
             are_cut = false;
         } else if are_cut {
             same_number(&path, pool, file.access.mode, findings);
+            enough_ipv6(&path, pool, findings);
             are_cut = is_readable(&path, findings);
         }
     }
@@ -35,15 +38,24 @@ pub(crate) fn check(file: &ClusterFile, findings: &mut Findings<'_>) -> bool {
 
 /// Whether no list of the pool has an error.
 fn is_readable(path: &str, findings: &Findings<'_>) -> bool {
-    let names =
-        ["endpoints", "steer", "subscribers", "subscribers_per_shard", "public", "per_shard"];
+    let names = [
+        "endpoints",
+        "steer",
+        "subscribers",
+        "subscribers_per_shard",
+        "public",
+        "per_shard",
+        "public6",
+        "per_shard6",
+        "steer6",
+    ];
     names.iter().all(|name| findings.is_whole(&format!("{path}.{name}")))
 }
 
-fn large_enough(
+fn large_enough<N: Copy + Into<IpNet>>(
     path: &str,
     name: &str,
-    nets: &[Ipv4Net],
+    nets: &[N],
     length_name: &str,
     length: u8,
     findings: &mut Findings<'_>,
@@ -52,6 +64,7 @@ fn large_enough(
         return;
     }
     for (position, net) in nets.iter().enumerate() {
+        let net: IpNet = (*net).into();
         let key = findings.element(&format!("{path}.{name}"), position);
         if findings.is_good(&key) && net.prefix_len() > length {
             let message = format!("{net} is smaller than the /{length} of a shard");
@@ -84,6 +97,29 @@ fn same_number(path: &str, pool: &PoolSettings, mode: AccessSetting, findings: &
         );
         let fix = "change subscribers_per_shard, per_shard or a list until both are the same";
         findings.error(&format!("{path}.subscribers"), message, fix);
+    }
+}
+
+/// Checks that each shard gets an IPv6 prefix and, in plain mode, an IPv6 steering address. What is
+/// left over is for growth.
+fn enough_ipv6(path: &str, pool: &PoolSettings, findings: &mut Findings<'_>) {
+    let shards = pool.shard_count();
+    let prefixes = pieces6(&pool.public6, pool.per_shard6);
+    if !pool.public6.is_empty() && prefixes < shards {
+        let message = format!(
+            "{shards} shards need {shards} prefixes of /{}, these are {prefixes}",
+            pool.per_shard6
+        );
+        let fix = "add a prefix at the end, or write a larger one, or a larger per_shard6";
+        findings.error(&format!("{path}.public6"), message, fix);
+    }
+    let addresses = address_count6(&pool.steer6);
+    if !pool.steer6.is_empty() && addresses < shards {
+        let message = format!(
+            "{shards} shards need {shards} steering addresses, these are {addresses} without the first of each prefix"
+        );
+        let fix = "add a prefix at the end, or write a larger one";
+        findings.error(&format!("{path}.steer6"), message, fix);
     }
 }
 

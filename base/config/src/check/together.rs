@@ -1,13 +1,15 @@
 //! Checks of a node's file against the cluster file and the files of other nodes.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
 use crate::REDIRECT_BYTES;
-use crate::check::{interfaces, mtu};
-use crate::cluster_types::MemberFile;
+use crate::check::addresses::side_addresses;
+use crate::check::{interfaces, ipv6, mtu};
+use crate::cluster_types::{ClusterShard, MemberFile};
 use crate::desired::Desired;
+use crate::desired::difference::public_prefixes;
 use crate::findings::Findings;
 use crate::policy_types::RedirectSetting;
 use crate::read::address::overlap;
@@ -39,6 +41,18 @@ pub(crate) fn check(
     reports(member, findings);
     next_hops(member, desired, others, findings);
     mtu::check(&desired.access, &desired.nat, &member.workers, REDIRECT_BYTES, findings);
+    serves_ipv6(member, desired, findings);
+}
+
+/// Every worker that gets shards can get one with IPv6.
+fn serves_ipv6(member: &MemberFile, desired: &Desired, findings: &mut Findings<'_>) {
+    let shard = desired.shards.iter().find(|shard| !shard.public6.is_empty());
+    let reason = |worker: usize| {
+        let gets_shards = member.workers.get(worker).is_some_and(|worker| worker.weight > 0);
+        let shard = shard.filter(|_| gets_shards)?;
+        Some(format!("shard {} of the cluster has public6", shard.id))
+    };
+    ipv6::workers(&desired.access, &member.workers, reason, findings);
 }
 
 /// A lost node counts as dead only when every node that replicated with it reports it silent.
@@ -73,42 +87,48 @@ fn next_hops(
 
 /// Returns the addresses of a node's workers, with their keys. A replication address that equals
 /// the access address counts once.
-fn own_addresses(member: &MemberFile) -> Vec<(String, Ipv4Addr)> {
-    let sides = interfaces(&member.workers)
-        .map(|(path, side)| (format!("{path}.address"), side.address.addr()));
+fn own_addresses(member: &MemberFile) -> Vec<(String, IpAddr)> {
+    let sides = interfaces(&member.workers).flat_map(side_addresses);
     let workers = member.workers.iter().enumerate();
     let replication = workers
         .filter(|(_, worker)| worker.replication_address != worker.access.address.addr())
         .map(|(index, worker)| {
-            (format!("worker[{index}].replication_address"), worker.replication_address)
+            (format!("worker[{index}].replication_address"), worker.replication_address.into())
         });
     sides.chain(replication).collect()
 }
 
 /// Returns the other holder of `address`, if there is one.
-fn holder(address: Ipv4Addr, desired: &Desired, others: &[(String, MemberFile)]) -> Option<String> {
+fn holder(address: IpAddr, desired: &Desired, others: &[(String, MemberFile)]) -> Option<String> {
     for (file, other) in others {
         if let Some((key, _)) = own_addresses(other).into_iter().find(|(_, own)| *own == address) {
             return Some(format!("in {file} ({key})"));
         }
     }
-    let redirects = |to: &Option<RedirectSetting>| to.is_some_and(|to| to.address == address);
+    let redirects =
+        |to: &Option<RedirectSetting>| to.is_some_and(|to| IpAddr::from(to.address) == address);
     if let Some(rule) = desired.policy.rules.iter().find(|rule| redirects(&rule.to)) {
         return Some(format!("where rule {} redirects packets to", rule.name));
     }
-    let is_held = |held: Option<Ipv4Addr>| held == Some(address);
-    let shard =
-        desired.shards.iter().find(|shard| is_held(shard.endpoint) || is_held(shard.steer))?;
-    let what = if is_held(shard.endpoint) { "endpoint" } else { "steering address" };
+    let is_endpoint = |shard: &ClusterShard| shard.endpoint.map(IpAddr::from) == Some(address);
+    let is_steer = |shard: &ClusterShard| {
+        [shard.steer.map(IpAddr::from), shard.steer6.map(IpAddr::from)].contains(&Some(address))
+    };
+    let shard = desired.shards.iter().find(|shard| is_endpoint(shard) || is_steer(shard))?;
+    let what = if is_endpoint(shard) { "endpoint" } else { "steering address" };
     Some(format!("the {what} of shard {}", shard.id))
 }
 
 /// Reports connected prefixes that overlap public addresses.
 fn links(member: &MemberFile, desired: &Desired, findings: &mut Findings<'_>) {
-    for (path, side) in interfaces(&member.workers) {
-        let (key, link): (String, Ipv4Net) = (format!("{path}.address"), side.address.trunc());
+    let links = interfaces(&member.workers).flat_map(|(path, side)| {
+        let ipv4 = (format!("{path}.address"), IpNet::from(side.address.trunc()));
+        let ipv6 = side.ipv6.as_ref().map(|it| IpNet::from(it.address.trunc()));
+        [ipv4].into_iter().chain(ipv6.map(|net| (format!("{path}.address6"), net)))
+    });
+    for (key, link) in links {
         let taken = desired.shards.iter().find_map(|shard| {
-            let net = shard.public.iter().find(|net| overlap(**net, link))?;
+            let net = public_prefixes(shard).find(|net| overlap(*net, link))?;
             Some((shard.id, net))
         });
         if let Some((shard, net)) = taken.filter(|_| findings.is_good(&key)) {

@@ -2,14 +2,16 @@
 //! change on live flows.
 
 use std::fmt;
+use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use serde_json::{Map, Value};
 
 use crate::cluster_types::{ClusterShard, Commit};
+use crate::desired::Desired;
+use crate::desired::delegation_difference::delegation_difference;
 use crate::desired::policy_difference::policy_difference;
 use crate::desired::public_difference::public_difference;
-use crate::desired::{Desired, addresses};
 use crate::read::address::overlap;
 
 /// One change. Displays as `shard 12: public prefix 203.0.113.16/28 added (flows go on)`.
@@ -40,11 +42,13 @@ pub enum Effect {
     /// Flows on the quarantined addresses end.
     EndsQuarantined,
     /// Flows on public addresses that the shard loses get no answers.
-    StrandsPrefix { shard: u32, prefix: Ipv4Net },
+    StrandsPrefix { shard: u32, prefix: IpNet },
     /// Flows of homes that are not served after the change end.
     StrandsHomes { prefix: Ipv4Net },
     /// All flows of the shard lose their path to it.
     StrandsShard { shard: u32 },
+    /// The IPv6 flows of the shard lose their path to it.
+    StrandsIpv6 { shard: u32 },
     /// All flows of the cluster end.
     EndsAll,
     /// A node applies the change when it restarts, and replicates only with nodes that have applied
@@ -78,6 +82,7 @@ impl fmt::Display for Effect {
                 write!(f, "strands the flows of the homes in {prefix}")
             }
             Self::StrandsShard { shard } => write!(f, "strands all flows of shard {shard}"),
+            Self::StrandsIpv6 { shard } => write!(f, "strands the IPv6 flows of shard {shard}"),
             Self::EndsAll => f.write_str("ends all flows"),
             Self::EndsOnRestart => {
                 f.write_str("taken by each node when it restarts, and its flows end then")
@@ -94,7 +99,8 @@ impl fmt::Display for SettingChange {
 }
 
 /// Returns the differences in `new`: keys in the order of the file, then shards by number, then
-/// sets, groups, rules, classes and source pools. Empty exactly if both are equal.
+/// sets, groups, rules, classes, source pools, public addresses and delegations. Empty exactly if
+/// both are equal.
 pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
     let mut changes = Vec::new();
     keys(old, new, &mut changes);
@@ -105,7 +111,7 @@ pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
             Some(_) => {}
             None => changes.push(SettingChange {
                 subject: format!("shard {}", shard.id),
-                what: format!("removed{}", whereabouts(&shard.public, new)),
+                what: format!("removed{}", whereabouts(public_prefixes(shard).next(), new)),
                 effect: Effect::StrandsShard { shard: shard.id },
                 is_for_restarts: false,
             }),
@@ -114,6 +120,7 @@ pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
     added_shards(old, new, &mut changes);
     changes.extend(policy_difference(&old.policy, &new.policy));
     changes.extend(public_difference(&old.public, &new.public));
+    changes.extend(delegation_difference(&old.ipv6, &new.ipv6));
     changes
 }
 
@@ -175,6 +182,10 @@ fn rule(section: &str, name: &str) -> Option<Rule> {
             | "worker_icmp_errors_per_sec"
             | "slow_path_packets_per_sec",
         ) => Rule::Unnoticed,
+        ("ipv6", "delegation") => Rule::NewFlows,
+        ("ipv6", "claim_hold_sec") => Rule::Unnoticed,
+        // Workers that tell homes apart in different ways do not replicate with each other.
+        ("ipv6", "home_length6") => Rule::EndsOnRestart,
         _ => return None,
     };
     Some(rule)
@@ -202,6 +213,7 @@ fn keys(old: &Desired, new: &Desired, changes: &mut Vec<SettingChange>) {
         ("timeouts", object(&old.timeouts), object(&new.timeouts)),
         ("fragments", object(&old.fragments), object(&new.fragments)),
         ("limits", object(&old.limits), object(&new.limits)),
+        ("ipv6", object(&old.ipv6), object(&new.ipv6)),
     ];
     for (section, old, new) in sections {
         section_changes(section, [&old, &old, &new], changes);
@@ -301,28 +313,39 @@ fn shard_changes(
         let subject = subject.clone();
         SettingChange { subject, what, effect, is_for_restarts: false }
     };
-    for (name, old, new) in
-        [("endpoint", old.endpoint, new.endpoint), ("steer", old.steer, new.steer)]
-    {
+    // Without IPv6 before, there are no flows of it.
+    let strands6 = match old.steer6 {
+        Some(_) => Effect::StrandsIpv6 { shard: old.id },
+        None => Effect::None,
+    };
+    let ipv4 = |address: Option<std::net::Ipv4Addr>| address.map(IpAddr::from);
+    let ipv6 = |address: Option<std::net::Ipv6Addr>| address.map(IpAddr::from);
+    for (name, old, new, effect) in [
+        ("endpoint", ipv4(old.endpoint), ipv4(new.endpoint), strands),
+        ("steer", ipv4(old.steer), ipv4(new.steer), strands),
+        ("steer6", ipv6(old.steer6), ipv6(new.steer6), strands6),
+    ] {
         if old != new {
-            let words = |address: Option<std::net::Ipv4Addr>| {
+            let words = |address: Option<IpAddr>| {
                 address.map_or_else(|| "none".to_owned(), |address| address.to_string())
             };
-            changes.push(change(format!("{name} {} -> {}", words(old), words(new)), strands));
+            changes.push(change(format!("{name} {} -> {}", words(old), words(new)), effect));
         }
     }
-    for net in old.public.iter().filter(|net| !new.public.contains(net)) {
-        let effect = match is_covered(*net, &new.public) {
+    let (before, after): (Vec<_>, Vec<_>) =
+        (public_prefixes(old).collect(), public_prefixes(new).collect());
+    for net in before.iter().filter(|net| !after.contains(net)) {
+        let effect = match is_covered(*net, &after) {
             true => Effect::None,
             false => Effect::StrandsPrefix { shard: old.id, prefix: *net },
         };
         let stays = match effect {
             Effect::None => ", its addresses stay".to_owned(),
-            _ => whereabouts(&[*net], desired),
+            _ => whereabouts(Some(*net), desired),
         };
         changes.push(change(format!("public prefix {net} removed{stays}"), effect));
     }
-    for net in new.public.iter().filter(|net| !old.public.contains(net)) {
+    for net in after.iter().filter(|net| !before.contains(net)) {
         changes.push(change(format!("public prefix {net} added"), Effect::None));
     }
     if old.subscribers_max != new.subscribers_max {
@@ -356,7 +379,7 @@ fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<SettingChange>) 
             [first, .., last] => format!("shards {}..={}", first.id, last.id),
             [] => continue,
         };
-        let public: Vec<&Ipv4Net> = run.iter().flat_map(|shard| &shard.public).collect();
+        let public: Vec<IpNet> = run.iter().flat_map(|shard| public_prefixes(shard)).collect();
         let what = match public[..] {
             [net] => format!("added with {net}"),
             _ => format!("added with {} public prefixes", public.len()),
@@ -365,26 +388,31 @@ fn added_shards(old: &Desired, new: &Desired, changes: &mut Vec<SettingChange>) 
     }
 }
 
-/// Describes which shard has the first of `public` in the new state: a slip in a pool moves
-/// addresses between shards.
-fn whereabouts(public: &[Ipv4Net], desired: &Desired) -> String {
-    let holder = public.first().and_then(|net| {
-        desired.shards.iter().find(|shard| shard.public.iter().any(|held| overlap(*held, *net)))
-    });
-    match (public.first(), holder) {
-        (Some(net), Some(holder)) => format!(", {net} is in shard {} now", holder.id),
-        _ => String::new(),
+/// Returns the public prefixes of a shard, of both families.
+pub(crate) fn public_prefixes(shard: &ClusterShard) -> impl Iterator<Item = IpNet> + '_ {
+    let ipv6 = shard.public6.iter().map(|net| IpNet::from(*net));
+    shard.public.iter().map(|net| IpNet::from(*net)).chain(ipv6)
+}
+
+/// Describes which shard has a public prefix in the new state: a slip in a pool moves addresses
+/// between shards.
+fn whereabouts(public: Option<IpNet>, desired: &Desired) -> String {
+    let Some(net) = public else { return String::new() };
+    let has = |shard: &&ClusterShard| public_prefixes(shard).any(|held| overlap(held, net));
+    match desired.shards.iter().find(has) {
+        Some(holder) => format!(", {net} is in shard {} now", holder.id),
+        None => String::new(),
     }
 }
 
 /// Whether every address of `net` is in `nets`, which must not overlap each other.
-fn is_covered(net: Ipv4Net, nets: &[Ipv4Net]) -> bool {
-    let held: u64 = nets
-        .iter()
-        .filter(|held| overlap(**held, net))
-        .map(|held| addresses([if held.contains(&net) { &net } else { held }]))
-        .sum();
-    held == addresses([&net])
+fn is_covered<N: Copy + Into<IpNet>>(net: N, nets: &[N]) -> bool {
+    let net: IpNet = net.into();
+    // Parts of `net` have at least its length.
+    let size = |part: IpNet| 1_u128 << (net.max_prefix_len() - part.prefix_len()).min(127);
+    let nets = nets.iter().map(|held| (*held).into()).filter(|held: &IpNet| overlap(*held, net));
+    let held: u128 = nets.map(|held| size(if held.contains(&net) { net } else { held })).sum();
+    held == size(net)
 }
 
 #[cfg(test)]
@@ -396,7 +424,7 @@ mod tests {
     #[test]
     fn every_key_of_the_cluster_has_a_rule() {
         let lists = ["access.subscribers"];
-        let sections = ["cluster", "access", "nat", "timeouts", "fragments", "limits"];
+        let sections = ["cluster", "access", "nat", "timeouts", "fragments", "limits", "ipv6"];
         for key in KEYS.iter().filter(|key| key.files().has(FileKind::Cluster)) {
             let path = format!("{}.{}", key.section, key.name);
             let is_value = sections.contains(&key.section) && !lists.contains(&path.as_str());
@@ -413,5 +441,10 @@ mod tests {
         assert!(is_covered(whole, &[net("203.0.113.0/24")]));
         assert!(!is_covered(whole, &[low]));
         assert!(!is_covered(whole, &[net("203.0.114.0/24")]));
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        let halves = [net("2001:db8::/41"), net("2001:db8:80::/41")];
+        assert!(is_covered(net("2001:db8::/40"), &halves));
+        assert!(!is_covered(net("2001:db8::/40"), &halves[..1]));
+        assert!(!is_covered(net("2001:db8::/40"), &[net("0.0.0.0/0")]));
     }
 }

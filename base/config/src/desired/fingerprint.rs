@@ -11,13 +11,13 @@ use crate::types::{AccessSetting, GreKey};
 /// 64 bits. It detects slips, not forgeries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DesiredFingerprint {
-    /// The public prefixes of every shard.
+    /// The public prefixes of every shard, of both families.
     pub prefixes: u64,
     /// Ports per block, and whether there are blocks at all.
     pub block_size: u64,
     /// Assignment of blocks to lanes.
     pub lanes: u64,
-    /// The shards' numbers, and the homes of each.
+    /// The shards' numbers, the homes of each, and what tells homes apart.
     pub shards: u64,
 }
 
@@ -43,9 +43,14 @@ impl Desired {
             (AccessSetting::Gre, GreKey::Subscriber) => "gre with key",
         };
         shards.add(key);
+        // Files without IPv6 keep the digests of versions that do not know it.
+        if self.has_ipv6() && self.access.mode == AccessSetting::Plain {
+            shards.add(format_args!("homes of /{}", self.ipv6.home_length6));
+        }
         for shard in &self.shards {
             prefixes.add(shard.id);
             shard.public.iter().for_each(|net| prefixes.add(net));
+            shard.public6.iter().for_each(|net| prefixes.add(net));
             shards.add(shard.id);
             shards.add(shard.endpoint.map_or_else(String::new, |endpoint| endpoint.to_string()));
             shard.subscribers.iter().for_each(|net| shards.add(net));

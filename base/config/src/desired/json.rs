@@ -5,37 +5,43 @@
 //!  "cluster":{"name":"edge","replicas":1,"commit":"async","replication_port":7473, ...},
 //!  "access":{...}, "nat":{...}, "timeouts":{...}, "fragments":{...}, "limits":{...},
 //!  "set":[...], "group":[...], "class":[...], "source_pool":[...], "rule":[...], "public":{...},
+//!  "ipv6":{...}, "delegation":[...],
 //!  "shard":[{"id":1,"endpoint":"10.100.0.1","public":["203.0.113.0/28"],
 //!            "subscribers_max":256}, ...]}
 //! ```
 //!
 //! Keys and words are those of the cluster file, and values are read by the file's own reader with
 //! its ranges, defaults and checks: a value that was written by hand is refused like a file.
-//! Lists of sets and static mappings that are long are compressed (`long_list.rs`).
+//! Lists of sets, static mappings and delegations that are long are compressed (`long_list.rs`).
 //! Unknown keys are skipped and missing keys have their default, so that versions can read each
 //! other. What older versions would misread has a higher `format`: 2 if there are source pools or
-//! redirects, which versions that read up to 1 would take for pools of all homes and for accept.
+//! redirects, which versions that read up to 1 would take for pools of all homes and for accept; 3
+//! if there is IPv6, which versions that read up to 2 would leave out, so that the homes of the
+//! workers that they run on had none.
 
 use std::fmt::Write;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use toml::de::DeTable;
 
 use crate::cluster_types::{ClusterSettings, ClusterShard};
 use crate::desired::{Desired, long_list};
 use crate::file_kind::FileKind;
 use crate::findings::Findings;
+use crate::ipv6_types::Ipv6Settings;
 use crate::policy_types::{
     FlowClassSettings, GroupSettings, PolicySettings, RuleSettings, SourcePoolSettings,
 };
 use crate::types::{Access, Fragments, LimitSettings, NatSettings, TimeoutSettings};
 use crate::{check, read};
 
-/// The format number of a state without source pools and redirects.
+/// The format number of a state without source pools, redirects and IPv6.
 const FORMAT_PLAIN: u64 = 1;
-/// The format number of any other state, and the highest that is read.
-pub const DESIRED_FORMAT: u64 = 2;
+/// The format number of a state with source pools or redirects, and without IPv6.
+const FORMAT_POOLS: u64 = 2;
+/// The format number of a state with IPv6, and the highest that is read.
+pub const DESIRED_FORMAT: u64 = 3;
 /// Most bytes of the JSON. A request to etcd may have 1.5 MiB, including its other parts.
 pub(crate) const BYTES_MAX: usize = 1_400_000;
 /// Most mistakes that an error names.
@@ -79,14 +85,34 @@ pub(crate) struct Stored {
     /// [`PublicSettings`](crate::PublicSettings), if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     public: Option<Value>,
+    /// The settings of IPv6, if there are any that are not the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ipv6: Option<Ipv6Settings>,
+    /// The static delegations, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delegation: Option<Value>,
     shard: Vec<ClusterShard>,
 }
 
 impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
-        let Desired { cluster, access, nat, timeouts, fragments, limits, policy, public, shards } =
-            desired;
-        let format = if policy.has_pools_or_redirects() { DESIRED_FORMAT } else { FORMAT_PLAIN };
+        let format = match (desired.has_ipv6(), &desired.policy) {
+            (true, _) => DESIRED_FORMAT,
+            (false, policy) if policy.has_pools_or_redirects() => FORMAT_POOLS,
+            _ => FORMAT_PLAIN,
+        };
+        let Desired {
+            cluster,
+            access,
+            nat,
+            timeouts,
+            fragments,
+            limits,
+            policy,
+            public,
+            ipv6,
+            shards,
+        } = desired;
         let PolicySettings { sets, groups, classes, source_pools, rules } = policy;
         Self {
             format,
@@ -102,14 +128,17 @@ impl From<Desired> for Stored {
             source_pool: source_pools,
             rule: rules,
             public: (!public.is_empty()).then(|| with_short_list(&public, STATIC)),
+            delegation: short_delegations(&ipv6),
+            ipv6: (!ipv6.is_default()).then_some(ipv6),
             shard: shards,
         }
     }
 }
 
-/// Lists that may be long: of a set, and of the section `public`.
+/// Lists that may be long: of a set, of the section `public`, and of the whole.
 const PREFIXES: &str = "prefixes";
 const STATIC: &str = "static";
+const DELEGATION: &str = "delegation";
 
 /// Returns settings as JSON, with this list compressed if it is long.
 fn with_short_list(settings: &impl Serialize, list: &str) -> Value {
@@ -117,6 +146,12 @@ fn with_short_list(settings: &impl Serialize, list: &str) -> Value {
         serde_json::to_value(settings).expect("no map in it has keys that are not strings");
     long_list::compress(&mut value, list);
     value
+}
+
+/// Returns the delegations as JSON, compressed if they are many.
+fn short_delegations(settings: &Ipv6Settings) -> Option<Value> {
+    let list = Some(&settings.delegations).filter(|list| !list.is_empty())?;
+    with_short_list(&json!({ DELEGATION: list }), DELEGATION).get_mut(DELEGATION).map(Value::take)
 }
 
 impl<'de> Deserialize<'de> for Desired {
@@ -130,6 +165,11 @@ impl Desired {
     /// Returns the JSON that [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("no map in it has keys that are not strings")
+    }
+
+    /// Number of bytes that the delegations take of the JSON.
+    pub(crate) fn delegation_bytes(&self) -> usize {
+        short_delegations(&self.ipv6).map_or(0, |list| list.to_string().len())
     }
 
     /// Reads and checks a value that this or another version wrote with [`to_json`](Self::to_json).
@@ -158,6 +198,7 @@ impl TryFrom<Value> for Desired {
         if let Some(public) = value.get_mut("public") {
             long_list::decompress(public, STATIC).map_err(DesiredError::Refused)?;
         }
+        long_list::decompress(&mut value, DELEGATION).map_err(DesiredError::Refused)?;
         let Value::Object(keys) = value else { return Err(DesiredError::NoFormat) };
         let mut text = String::new();
         for (key, value) in keys.iter().filter(|(_, value)| !value.is_null()) {

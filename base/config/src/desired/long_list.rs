@@ -1,5 +1,5 @@
-//! Long lists in the JSON form: the entries of sets and the static mappings. A value of etcd has no
-//! room for a hundred thousand of them as text, so they are compressed:
+//! Long lists in the JSON form: the entries of sets, the static mappings and the delegations. A
+//! value of etcd has no room for a hundred thousand of them as text, so they are compressed:
 //!
 //! ```json
 //! {"deflate":"..."}

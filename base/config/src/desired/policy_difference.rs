@@ -219,8 +219,8 @@ fn examples_or_count(nets: &[Ipv4Net]) -> String {
     }
 }
 
-fn prefix_change(old: &[Ipv4Net], new: &[Ipv4Net]) -> String {
-    let of = |nets: &[Ipv4Net]| nets.iter().map(ToString::to_string).collect();
+fn prefix_change<T: Display>(old: &[T], new: &[T]) -> String {
+    let of = |nets: &[T]| nets.iter().map(ToString::to_string).collect();
     list_change(&of(old), &of(new))
 }
 

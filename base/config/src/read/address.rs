@@ -1,8 +1,10 @@
-//! IPv4 addresses and prefixes, and those that no network may use.
+//! IPv4 addresses and prefixes, and those that no network may use; lists of prefixes of both
+//! families.
 
+use std::fmt::Display;
 use std::net::Ipv4Addr;
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 
 use crate::findings::Findings;
 use crate::key::AllowedValues;
@@ -42,7 +44,9 @@ pub(crate) fn special(net: Ipv4Net) -> Option<&'static str> {
     SPECIAL.iter().find(|(special, _)| overlap(*special, net)).map(|(_, kind)| *kind)
 }
 
-pub(crate) fn overlap(one: Ipv4Net, other: Ipv4Net) -> bool {
+/// Whether two prefixes have an address in common. Those of two families have none.
+pub(crate) fn overlap(one: impl Into<IpNet>, other: impl Into<IpNet>) -> bool {
+    let (one, other) = (one.into(), other.into());
     one.contains(&other) || other.contains(&one)
 }
 
@@ -53,6 +57,19 @@ pub(crate) fn prefixes(
     name: &str,
     findings: &mut Findings<'_>,
 ) -> Vec<Ipv4Net> {
+    let otherwise = (RELAY, "write a unicast prefix as \"a.b.c.d/length\"");
+    prefix_list(section, name, prefix, otherwise, findings)
+}
+
+/// Returns a list of prefixes that `read` accepts or states the error of, for which `otherwise` has
+/// a placeholder and the fix.
+pub(super) fn prefix_list<N: Copy + Display + Into<IpNet>>(
+    section: &Section<'_>,
+    name: &str,
+    read: impl Fn(&str) -> Result<N, String>,
+    otherwise: (N, &str),
+    findings: &mut Findings<'_>,
+) -> Vec<N> {
     let Some(entry) = section.entry(name, findings) else { return Vec::new() };
     let is_single =
         entry.value.is_str() && matches!(entry.key.kind, AllowedValues::Form(PREFIX_OR_LIST, _));
@@ -64,9 +81,9 @@ pub(crate) fn prefixes(
     if elements.is_empty() {
         findings.error(&entry.path, "an empty list", "name at least one prefix");
     }
-    let mut nets: Vec<Ipv4Net> = Vec::new();
+    let mut nets: Vec<N> = Vec::new();
     for (path, element) in elements {
-        match element.as_str().ok_or("not a string".to_owned()).and_then(prefix) {
+        match element.as_str().ok_or("not a string".to_owned()).and_then(&read) {
             Ok(net) => {
                 if let Some(before) = nets.iter().find(|before| overlap(**before, net)) {
                     findings.error(
@@ -78,8 +95,8 @@ pub(crate) fn prefixes(
                 nets.push(net);
             }
             Err(message) => {
-                findings.error(&path, message, "write a unicast prefix as \"a.b.c.d/length\"");
-                nets.push(RELAY);
+                findings.error(&path, message, otherwise.1);
+                nets.push(otherwise.0);
             }
         }
     }

@@ -22,6 +22,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Collec
         address: address.unwrap_or_default().to_owned(),
         format: format(word, section, findings),
         enterprise: section.optional_integer("enterprise", findings),
+        has_prefixes: section.boolean("ipv6_prefixes", findings),
         spool: spool(section, &name, findings),
         name,
     }

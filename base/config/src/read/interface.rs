@@ -5,11 +5,11 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 
 use crate::findings::Findings;
-use crate::read::address;
+use crate::read::{address, interface6};
 use crate::section::Section;
 use crate::types::InterfaceSettings;
 
-const GATEWAYS_MAX: usize = 16;
+pub(super) const GATEWAYS_MAX: usize = 16;
 
 pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> InterfaceSettings {
     InterfaceSettings {
@@ -20,6 +20,7 @@ pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Interf
         vlan: section.optional_integer("vlan", findings),
         mtu: section.integer("mtu", findings),
         mac: section.text("mac", findings, |text| mac(text).is_some()).and_then(mac),
+        ipv6: interface6::read(section, findings),
     }
 }
 

@@ -1,8 +1,9 @@
 //! `[[set]]`, `[[group]]`, `[[class]]`, `[[source_pool]]` and `[[rule]]`.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv6Net};
 use toml::de::DeValue;
 
 use crate::findings::Findings;
@@ -17,7 +18,14 @@ use crate::read::timeouts;
 use crate::section::{KeyedValue, Section, integer};
 
 const NAME_BYTES_MAX: usize = 32;
-const ADDRESS_FIX: &str = "write an IPv4 address, a prefix \"a.b.c.d/length\" or \"@set\"";
+const NET_FIX: &str = "write an address or a prefix, \"a.b.c.d/length\" or \"x:y::/length\"";
+const ADDRESS_FIX: &str =
+    "write an address, a prefix \"a.b.c.d/length\" or \"x:y::/length\", or \"@set\"";
+
+/// IPv4 addresses in the form of IPv6 (RFC 4291 section 2.5.5.2). No packet has them.
+const MAPPED: Ipv6Net =
+    Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), IPV4_MAPPED_BITS);
+const IPV4_MAPPED_BITS: u8 = 96;
 
 pub(crate) fn read(root: &Section<'_>, findings: &mut Findings<'_>) -> PolicySettings {
     let sets = root.sections("set", "set", findings);
@@ -48,7 +56,7 @@ fn set(section: &Section<'_>, findings: &mut Findings<'_>) -> SetSettings {
     let name = name(section, findings);
     let is_path = |text: &str| text.starts_with('/') && is_printable(text);
     let file = section.text("file", findings, is_path).map(PathBuf::from);
-    let prefixes = list(section, "prefixes", findings, entry_of_set);
+    let prefixes = list(section, "prefixes", findings, net);
     let given = ["file", "prefixes"].map(|key| findings.is_given(&section.path_of(key)));
     match given {
         [false, false] => {
@@ -67,7 +75,7 @@ fn set(section: &Section<'_>, findings: &mut Findings<'_>) -> SetSettings {
 fn group(section: &Section<'_>, findings: &mut Findings<'_>) -> GroupSettings {
     GroupSettings {
         name: name(section, findings),
-        subscribers: list(section, "subscribers", findings, home),
+        subscribers: list(section, "subscribers", findings, net),
         limits: group_limits(&section.section("limits", "group-limits", findings), findings),
     }
 }
@@ -217,15 +225,9 @@ fn one_or_many<'d>(
     elements
 }
 
-fn entry_of_set(value: &DeValue<'_>) -> Result<IpNet, ElementError> {
-    let fix = || "write an address or a prefix \"a.b.c.d/length\"".to_owned();
-    let text = value.as_str().ok_or_else(|| ("not a string".to_owned(), fix()))?;
-    prefix(text).map_err(|message| (message, fix()))
-}
-
-fn home(value: &DeValue<'_>) -> Result<Ipv4Net, ElementError> {
-    let refusal = |message| (message, "write a prefix as \"a.b.c.d/length\"".to_owned());
-    ipv4(value.as_str().ok_or_else(|| refusal("not a string".to_owned()))?).map_err(refusal)
+fn net(value: &DeValue<'_>) -> Result<IpNet, ElementError> {
+    let refusal = |message: String| (message, NET_FIX.to_owned());
+    prefix(value.as_str().ok_or_else(|| refusal("not a string".to_owned()))?).map_err(refusal)
 }
 
 fn rule_address(value: &DeValue<'_>) -> Result<RuleAddress, ElementError> {
@@ -234,7 +236,7 @@ fn rule_address(value: &DeValue<'_>) -> Result<RuleAddress, ElementError> {
     match text.strip_prefix('@') {
         Some(name) if is_policy_name(name) => Ok(RuleAddress::Set(name.to_owned())),
         Some(_) => Err(refusal(format!("{text:?} is not the name of a set"))),
-        None => ipv4(text).map(RuleAddress::Net).map_err(refusal),
+        None => prefix(text).map(RuleAddress::Net).map_err(refusal),
     }
 }
 
@@ -267,13 +269,6 @@ fn ports(value: &DeValue<'_>) -> Result<PortSpan, ElementError> {
     }
 }
 
-fn ipv4(text: &str) -> Result<Ipv4Net, String> {
-    match prefix(text)? {
-        IpNet::V4(net) => Ok(net),
-        IpNet::V6(net) => Err(format!("{net}: IPv6 is not filtered yet")),
-    }
-}
-
 /// Reads a prefix, or an address as the prefix of it alone.
 pub(crate) fn prefix(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
@@ -281,8 +276,20 @@ pub(crate) fn prefix(text: &str) -> Result<IpNet, String> {
         .parse()
         .or_else(|_| address())
         .map_err(|_| format!("{text:?} is not an address or a prefix"))?;
-    match net.addr() == net.network() {
-        true => Ok(net),
-        false => Err(format!("{net} has host bits; its prefix is {}", net.trunc())),
+    if net.addr() != net.network() {
+        return Err(format!("{net} has host bits; its prefix is {}", net.trunc()));
     }
+    match net {
+        IpNet::V6(mapped) if MAPPED.contains(&mapped) => Err(format!(
+            "{mapped} is of IPv4-mapped addresses, which no packet has; the prefix of IPv4 is {}",
+            unmapped(mapped)
+        )),
+        _ => Ok(net),
+    }
+}
+
+/// Returns the IPv4 prefix that a part of [`MAPPED`] stands for.
+fn unmapped(mapped: Ipv6Net) -> String {
+    let [.., a, b, c, d] = mapped.network().octets();
+    format!("{}/{}", Ipv4Addr::new(a, b, c, d), mapped.prefix_len() - IPV4_MAPPED_BITS)
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::cluster_types::ClusterShard;
 use crate::findings::Findings;
-use crate::read::address;
 use crate::read::cluster::optional_commit;
+use crate::read::{address, address6};
 use crate::section::Section;
 use crate::types::{ShardSettings, WorkerSettings};
 
@@ -21,6 +21,7 @@ pub(crate) fn read(
         endpoint: address::unicast(section, "endpoint", findings),
         subscribers: address::prefixes(section, "subscribers", findings),
         public: address::prefixes(section, "public", findings),
+        public6: address6::prefixes(section, "public6", address6::PUBLIC6_BITS, findings),
         subscribers_max: section.integer("subscribers_max", findings),
         worker: owner(section, index, workers, findings),
     }
@@ -34,6 +35,8 @@ pub(crate) fn of_cluster(section: &Section<'_>, findings: &mut Findings<'_>) -> 
         steer: address::unicast(section, "steer", findings),
         subscribers: address::prefixes(section, "subscribers", findings),
         public: address::prefixes(section, "public", findings),
+        steer6: address6::unicast(section, "steer6", findings),
+        public6: address6::prefixes(section, "public6", address6::PUBLIC6_BITS, findings),
         subscribers_max: section.integer("subscribers_max", findings),
         commit: optional_commit(section, findings),
     }

@@ -21,6 +21,7 @@ name = "flows"
 address = "[2001:db8::1]:4739"
 format = "ipfix-udp"
 enterprise = 32473
+ipv6_prefixes = false
 mtu = 9000
 spool = "/var/lib/weir/spool/flows"
 
@@ -50,6 +51,7 @@ spool_mb = 16
             address: "[2001:db8::1]:4739".to_owned(),
             format: CollectorFormat::IpfixUdp { mtu: 9000 },
             enterprise: Some(32473),
+            has_prefixes: false,
             spool: spool("flows", 1024),
         },
         CollectorSettings {
@@ -57,6 +59,7 @@ spool_mb = 16
             address: "log.example:6514".to_owned(),
             format: CollectorFormat::SyslogTls { facility: 16, tls },
             enterprise: None,
+            has_prefixes: true,
             spool: spool("syslog", 16),
         },
     ];

@@ -52,6 +52,9 @@ udp_inbound_refresh = false
 inbound_sessions_max = 256
 forward_source_routes = false
 mss_clamp = true
+[ipv6]
+delegation = "claim"
+claim_hold_sec = 600
 [timeouts]
 profile = "rfc"
 tcp_syn_sent_sec = 240

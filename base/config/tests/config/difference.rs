@@ -261,7 +261,9 @@ fn every_lost_prefix_is_reported_and_no_other() {
         for shard in &old.shards {
             for net in &shard.public {
                 let is_stranded = changes.iter().any(|change| match change.effect {
-                    Effect::StrandsPrefix { shard: id, prefix } => id == shard.id && prefix == *net,
+                    Effect::StrandsPrefix { shard: id, prefix } => {
+                        id == shard.id && prefix == (*net).into()
+                    }
                     Effect::StrandsShard { shard: id } => id == shard.id,
                     _ => false,
                 });

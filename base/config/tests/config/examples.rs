@@ -53,7 +53,7 @@ fn every_example_is_valid() {
     let files = std::fs::read_dir(folder).expect("examples/ exists");
     let names = files.map(|file| file.expect("readable").file_name().into_string().expect("UTF-8"));
     let names: Vec<_> = names.filter(|name| name.ends_with(".toml")).collect();
-    assert!(names.len() >= 11, "{names:?}");
+    assert!(names.len() >= 15, "{names:?}");
     for name in names {
         if let (ConfigFile::Single(config), _) = file(&name) {
             let flows = config.workers.len() as u64 * u64::from(config.nat.flows_max);
@@ -83,6 +83,23 @@ fn the_nodes_of_the_plain_cluster_fit_its_file_and_each_other() {
     assert_eq!(last.steer, Some([10, 100, 0, 32].into()));
     assert_eq!(last.subscribers, ["100.64.124.0/22".parse().expect("a prefix")]);
     members("plain-cluster.toml", &desired, &["plain-node-1.toml", "plain-node-2.toml"]);
+}
+
+#[test]
+fn the_nodes_of_the_cluster_with_ipv6_fit_its_file_and_each_other() {
+    let (desired, warnings) = cluster("ipv6-cluster.toml");
+    assert_eq!(warnings, []);
+    let last = desired.shard(32).expect("the shard exists");
+    assert_eq!(last.public6, ["2001:db8:101f::/48".parse().expect("a prefix")]);
+    assert_eq!(last.steer6, Some("2001:db8:2:1::20".parse().expect("an address")));
+    assert_eq!((desired.access_routes(), desired.internet_routes()), (64, 64));
+    members("ipv6-cluster.toml", &desired, &["ipv6-node-1.toml", "ipv6-node-2.toml"]);
+}
+
+#[test]
+fn single_node_with_ipv6_gives_no_warning() {
+    let (config, warnings) = example("ipv6.toml");
+    assert_eq!((config.ipv6.delegations.len(), warnings), (2, vec![]));
 }
 
 #[test]

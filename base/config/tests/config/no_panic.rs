@@ -1,6 +1,8 @@
 //! No text makes the parser panic, and every finding is at a position inside the text.
 
 use crate::base::{BASE, plain};
+use crate::delegations::STATIC;
+use crate::ipv6::{gre6, plain6};
 
 fn parse(text: &str) {
     match weir_config::parse(text, "t.toml") {
@@ -65,10 +67,15 @@ fn mutated_text() {
         "port_block = 8\n",
         "mode = \"plain\"\n",
         "1979-05-27",
+        "\"2001:db8::/64\"",
+        "\"::/0\"",
+        "home_length6 = 48\n",
+        "[[delegation]]\n",
     ];
-    let texts = [BASE.to_owned(), plain()];
-    bolero::check!().with_type::<(bool, Vec<(u16, u8, u8)>)>().for_each(|(is_plain, edits)| {
-        let mut text = texts[usize::from(*is_plain)].clone();
+    let static6 = format!("{STATIC}{}", gre6());
+    let texts = [BASE.to_owned(), plain(), static6, plain6()];
+    bolero::check!().with_type::<(u8, Vec<(u16, u8, u8)>)>().for_each(|(base, edits)| {
+        let mut text = texts[usize::from(*base) % texts.len()].clone();
         for (at, cut, piece) in edits.iter().take(8) {
             let boundary = |at: usize| {
                 (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)

@@ -172,11 +172,6 @@ fn wrong_policies_are_refused_with_place_and_fix() {
         ("protocol = \"tcp\"", "protocol = \"sctp\"", &["17:12: rule[0].protocol: not a protocol"]),
         ("\"@own\"", "\"@other\"", &["24:30: rule[1].subscribers[1]: there is no set other"]),
         (
-            "\"198.51.100.0/24\"",
-            "\"2001:db8::/32\"",
-            &["32:23: rule[2].remote[1]: 2001:db8::/32: IPv6 is not filtered yet"],
-        ),
-        (
             "action = \"drop\"",
             "action = \"deny\"",
             &["33:10: rule[2].action: \"deny\" is not valid (must be one of"],

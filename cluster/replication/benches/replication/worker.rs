@@ -109,6 +109,7 @@ fn setup(host: u32, homes: u32) -> ShardSetup {
         nat: weir_nat::NatShardConfig {
             id,
             public: vec![public.parse().expect("a prefix")],
+            public6: Vec::new(),
             subscribers_max: homes,
         },
         awaits_replicas: true,
@@ -134,6 +135,7 @@ fn config(host: u32, group: Group, room: Room) -> EngineConfig {
         address: format!("{}/24", Ipv4Addr::from(address(side, host))).parse().expect("a prefix"),
         gateways: vec![Ipv4Addr::from(address(side, GATEWAY))],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };

@@ -107,6 +107,7 @@ fn config(number: usize, seed: u64, make: &Make) -> EngineConfig {
         address: format!("{}/24", on_link(side, 1 + number as u8)).parse().unwrap(),
         gateways: vec![on_link(side, GATEWAY)],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };
@@ -149,6 +150,7 @@ pub(crate) fn setup(number: u32, awaits_replicas: bool) -> ShardSetup {
         nat: weir_nat::NatShardConfig {
             id,
             public: vec![prefix.parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 256,
         },
         awaits_replicas,
@@ -162,7 +164,7 @@ pub(crate) fn small_setup(number: u32) -> ShardSetup {
     let endpoint = Some(0x0a64_0000 + number);
     ShardSetup {
         engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
-        nat: weir_nat::NatShardConfig { id, public, subscribers_max: 4 },
+        nat: weir_nat::NatShardConfig { id, public, public6: Vec::new(), subscribers_max: 4 },
         awaits_replicas: false,
     }
 }
@@ -269,10 +271,13 @@ impl Member {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
         let (nat, filter) = (self.worker.engine.nat().admin(), SessionFilter::default());
         while nat.sessions(&mut cursor, usize::MAX, &filter, &mut all) {}
-        let flow = |view: &SessionView| Flow {
-            outer: view.outer,
-            inside_port: view.inside.port,
-            public: (view.public.address, view.public.port),
+        let flow = |view: &SessionView| {
+            let ends = view.ipv4().expect("the flows are of IPv4");
+            Flow {
+                outer: view.home.ipv4().expect("homes have tunnels"),
+                inside_port: ends.inside.port,
+                public: (ends.public.address, ends.public.port),
+            }
         };
         all.iter().filter(|view| view.shard.0 == SHARD).map(flow).collect()
     }

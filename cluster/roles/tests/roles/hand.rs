@@ -47,9 +47,14 @@ pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
             endpoint: Some(u32::from(access)),
             subscribers: Vec::new(),
         };
-        let nat = weir_nat::NatShardConfig { id: ShardId(id), public, subscribers_max: 100 };
+        let nat = weir_nat::NatShardConfig {
+            id: ShardId(id),
+            public,
+            public6: Vec::new(),
+            subscribers_max: 100,
+        };
         let setup = weir_replication::command::ShardSetup { engine, nat, awaits_replicas: false };
-        DesiredShard { id: ShardId(id), access, setup }
+        DesiredShard { id: ShardId(id), access, access6: None, setup }
     };
     (1..=shards).map(shard).collect()
 }

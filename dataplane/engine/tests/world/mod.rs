@@ -1,6 +1,8 @@
 //! A worker between two networks, without a NIC: packets in, packets out.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod ipv6;
+pub mod link6;
 pub mod pair;
 pub mod rules;
 
@@ -114,12 +116,14 @@ pub fn config() -> EngineConfig {
         },
         gateways: vec![gateway_ip(side).parse().unwrap()],
         gateway_macs: Vec::new(),
+        ipv6: None,
         vlan: None,
         mtu: 1500,
     };
     let shard = |id: u32, public: &str| weir_nat::NatShardConfig {
         id: ShardId(id),
         public: vec![public.parse::<Ipv4Net>().unwrap()],
+        public6: Vec::new(),
         subscribers_max: 16,
     };
     EngineConfig {

@@ -4,7 +4,8 @@
 use weir_flow::RecordId;
 
 use crate::admin::facet::{Admin, AdminMut};
-use crate::endpoint::{Endpoint, Protocol, Tick};
+use crate::admin::home_selector::HomeSelector;
+use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::nat::Nat;
 use crate::replication::lane::{LANES, slab_of};
 
@@ -16,14 +17,22 @@ const ENDS_PER_PIECE: usize = 256;
 /// A flush in progress.
 #[derive(Debug)]
 pub struct Flush {
-    outer: u32,
+    name: HomeSelector,
     /// Where the next home is looked for: a shard, or a slot if keys tell homes apart.
     next_home: u32,
-    /// Slot of the subscriber in work, and how far it is done.
-    home: Option<(u32, FlushPosition)>,
+    /// The home in work.
+    home: Option<FlushedHome>,
     /// The mappings found last that are still to be ended.
     ids: Vec<RecordId>,
     ended: usize,
+}
+
+/// A home in work.
+#[derive(Clone, Copy, Debug)]
+struct FlushedHome {
+    slot: u32,
+    home: Home,
+    position: FlushPosition,
 }
 
 /// How far the home in work is done.
@@ -46,27 +55,30 @@ enum FlushPosition {
         protocol: usize,
         offset: u32,
     },
-    /// Slots of the shard's slab from this one on are left (without translation there are no
-    /// blocks).
-    Slot(u32),
+    /// Left are the slots of the shard's lanes behind this one and, of this one, those from the
+    /// given one on: IPv6 flows, and without translation all.
+    Slot {
+        lane: u32,
+        slot: u32,
+    },
     /// Only the mappings found last are left.
     Done,
 }
 
 impl Flush {
-    /// Returns the number of mappings ended so far.
+    /// Returns the number of mappings and IPv6 flows ended so far.
     pub fn ended(&self) -> usize {
         self.ended
     }
 }
 
 impl Admin<'_> {
-    /// Prepares to end all mappings of the homes with this outer address, as far as they lie in
-    /// lanes owned here.
+    /// Prepares to end all mappings and IPv6 flows of the homes with this name, as far as they lie
+    /// in lanes owned here.
     #[inline]
-    pub fn begin_flush(self, outer: u32) -> Flush {
+    pub fn begin_flush(self, name: impl Into<HomeSelector>) -> Flush {
         let ids = Vec::with_capacity(LOOKS_PER_PIECE as usize);
-        Flush { outer, next_home: 0, home: None, ids, ended: 0 }
+        Flush { name: name.into(), next_home: 0, home: None, ids, ended: 0 }
     }
 }
 
@@ -78,30 +90,31 @@ impl AdminMut<'_> {
         match flush.home {
             _ if !flush.ids.is_empty() => {}
             None => self.nat.find_home(flush),
-            Some((home, home_position)) => {
+            Some(of) => {
                 // Between two pieces the home may have gone and its slot may have been given to
                 // another.
-                let is_still_it = self.nat.is_home(home, flush.outer);
-                let next = if is_still_it {
-                    self.nat.find_piece(home, home_position, flush)
+                let next = if self.nat.subscribers.is_of(of.slot, &of.home) {
+                    self.nat.find_piece(of.slot, of.position, flush)
                 } else {
                     None
                 };
-                if next.is_none() && flush.ids.is_empty() {
-                    flush.home = None;
-                } else {
-                    flush.home = Some((home, next.unwrap_or(FlushPosition::Done)));
-                }
+                flush.home = match next {
+                    None if flush.ids.is_empty() => None,
+                    next => {
+                        let position = next.unwrap_or(FlushPosition::Done);
+                        Some(FlushedHome { position, ..of })
+                    }
+                };
             }
         }
         self.nat.end_some(flush, now);
-        flush.home.is_some() || flush.next_home < self.nat.subscribers.home_positions()
+        flush.home.is_some() || flush.next_home < self.read().positions_of(flush.name)
     }
 
-    /// Ends all mappings of the homes with this outer address at once and returns their number; for
-    /// callers whose thread carries no packets.
-    pub fn flush_subscriber(&mut self, outer: u32, now: Tick) -> usize {
-        let mut flush = self.read().begin_flush(outer);
+    /// Ends all mappings and IPv6 flows of the homes with this name at once and returns their
+    /// number; for callers whose thread carries no packets.
+    pub fn flush_subscriber(&mut self, name: impl Into<HomeSelector>, now: Tick) -> usize {
+        let mut flush = self.read().begin_flush(name);
         while self.flush(&mut flush, now) {}
         flush.ended()
     }
@@ -109,26 +122,33 @@ impl AdminMut<'_> {
 
 impl Nat {
     fn find_home(&self, flush: &mut Flush) {
-        let positions = self.subscribers.home_positions();
+        let positions = self.admin().positions_of(flush.name);
         let end = positions.min(flush.next_home.saturating_add(LOOKS_PER_PIECE));
         while flush.home.is_none() && flush.next_home < end {
-            let home = self.subscribers.home_at(flush.next_home, flush.outer);
-            flush.home = home.map(|home| (home, FlushPosition::Start));
+            let slot = self.admin().slot_with_name(flush.name, flush.next_home);
+            flush.home = slot.map(|slot| {
+                let home = self.subscribers.get(slot).home();
+                FlushedHome { slot, home, position: FlushPosition::Start }
+            });
             flush.next_home += 1;
         }
     }
 
     /// Ends mappings that were found, each after its further sessions.
     fn end_some(&mut self, flush: &mut Flush, now: Tick) {
-        let Some((home, _)) = flush.home else { return };
-        if !self.is_home(home, flush.outer) {
+        let Some(FlushedHome { slot, home, .. }) = flush.home else { return };
+        if !self.subscribers.is_of(slot, &home) {
             flush.ids.clear();
         }
         for _ in 0..ENDS_PER_PIECE {
             let Some(&id) = flush.ids.last() else { return };
             let mapping = self.mappings.get(id);
             // Between two pieces it may have ended and its slot may have been given to another.
-            if !mapping.kind.is_in_use() || mapping.subscriber != home || !self.is_ours(id) {
+            if !mapping.kind.is_in_use() || mapping.subscriber != slot || !self.is_ours(id) {
+                flush.ids.pop();
+            } else if mapping.kind.is_ipv6() {
+                self.end_flow6(id);
+                flush.ended += 1;
                 flush.ids.pop();
             } else if mapping.sessions > 0 {
                 self.end_session(mapping.sessions_head);
@@ -138,11 +158,6 @@ impl Nat {
                 flush.ids.pop();
             }
         }
-    }
-
-    fn is_home(&self, slot: u32, outer: u32) -> bool {
-        let subscriber = self.subscribers.get(slot);
-        subscriber.is_live() && subscriber.outer == outer
     }
 
     fn is_ours(&self, mapping: RecordId) -> bool {
@@ -166,10 +181,12 @@ impl Nat {
                 if let Some(next) = self.find_static_piece(home, (at, protocol, port), flush) {
                     return Some(next);
                 }
-                let position = self.subscribers.blocks(home).len().checked_sub(1)?;
-                Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
+                Some(match self.subscribers.blocks(home).len().checked_sub(1) {
+                    Some(position) => FlushPosition::Block { position, protocol: 0, offset: 0 },
+                    None => FlushPosition::Slot { lane: 0, slot: 0 },
+                })
             }
-            FlushPosition::Start => Some(FlushPosition::Slot(0)),
+            FlushPosition::Start => Some(FlushPosition::Slot { lane: 0, slot: 0 }),
             FlushPosition::Block { position, protocol, offset } => {
                 let end = offset + LOOKS_PER_PIECE;
                 if let Some(block) = self.subscribers.blocks(home).nth(position) {
@@ -185,16 +202,23 @@ impl Nat {
                 } else if protocol + 1 < Protocol::ALL.len() {
                     Some(FlushPosition::Block { position, protocol: protocol + 1, offset: 0 })
                 } else {
-                    let position = position.checked_sub(1)?;
-                    Some(FlushPosition::Block { position, protocol: 0, offset: 0 })
+                    Some(match position.checked_sub(1) {
+                        Some(position) => FlushPosition::Block { position, protocol: 0, offset: 0 },
+                        None => FlushPosition::Slot { lane: 0, slot: 0 },
+                    })
                 }
             }
-            FlushPosition::Slot(slot) => {
-                let shard = self.subscribers.get(home).shard;
-                let slab = slab_of(shard, self.ports.lanes(shard).trailing_zeros() % LANES);
+            FlushPosition::Slot { lane: LANES.., .. } => None,
+            FlushPosition::Slot { lane, slot } => {
+                let slab = slab_of(self.subscribers.get(home).shard, lane);
                 let (ids, is_ours) = (&mut flush.ids, self.lanes.get(slab).is_owned);
+                // With translation the IPv4 flows were found by their ports.
+                let is_translating = self.policy.enabled;
                 let is_its = |mapping: &crate::sessions::mapping::Mapping| {
-                    mapping.kind.is_in_use() && mapping.subscriber == home && is_ours
+                    mapping.kind.is_in_use()
+                        && mapping.subscriber == home
+                        && is_ours
+                        && (mapping.kind.is_ipv6() || !is_translating)
                 };
                 let looks = LOOKS_PER_PIECE as usize;
                 let next = self.mappings.walk_slab(slab, slot, looks, |id, mapping| {
@@ -202,7 +226,10 @@ impl Nat {
                         ids.push(id);
                     }
                 });
-                next.map(FlushPosition::Slot)
+                Some(match next {
+                    Some(slot) => FlushPosition::Slot { lane, slot },
+                    None => FlushPosition::Slot { lane: lane + 1, slot: 0 },
+                })
             }
         }
     }

@@ -13,8 +13,12 @@ use crate::table_pages::TablePages;
 pub struct Gauges {
     /// Mappings plus further sessions.
     pub flows: u32,
+    /// Part of `flows`: IPv6 flows.
+    pub flows6: u32,
     pub flows_max: u32,
     pub flow_creates_total: u64,
+    /// Part of `flow_creates_total`: IPv6 flows.
+    pub flow_creates6_total: u64,
     /// Flows whose timer ran out.
     pub flow_expired_total: u64,
     /// Flows that were ended because their inside endpoint had a duplicate mapping that was in use.
@@ -101,8 +105,10 @@ impl Admin<'_> {
         let tables = nat.table_bytes();
         Gauges {
             flows: nat.flows,
+            flows6: nat.flows6,
             flows_max: nat.policy.live.flows_max,
             flow_creates_total: nat.totals.flow_creates,
+            flow_creates6_total: nat.totals.flow_creates6,
             flow_expired_total: nat.totals.flow_expired,
             flow_superseded_total: nat.totals.flow_superseded,
             flow_rematched_total: nat.totals.flow_rematched,
@@ -123,7 +129,7 @@ impl Admin<'_> {
     }
 
     /// Returns how full the tables are that all homes share, always in the same order.
-    pub fn table_uses(self) -> [TableUse; 6] {
+    pub fn table_uses(self) -> [TableUse; 7] {
         let nat = self.nat;
         let (admitted, capacity) = nat.subscribers.admitted();
         let (blocks, blocks_total) = nat.ports.blocks_in_use();
@@ -135,6 +141,7 @@ impl Admin<'_> {
             TableUse::new("homes", admitted, capacity),
             TableUse::new("displaced-homes", displaced, nat.subscribers.spare()),
             TableUse::new("blocks", blocks, blocks_total),
+            TableUse::new("claims", nat.claims.used() as u64, nat.claims.capacity().into()),
         ]
     }
 

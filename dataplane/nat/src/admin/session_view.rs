@@ -1,63 +1,13 @@
 //! An operator's view of sessions and subscribers.
 
+use ipnet::Ipv6Net;
 use weir_ids::ShardId;
 use weir_rules::FlowClass;
 
-use crate::endpoint::{Endpoint, Protocol, ShardIndex};
+use crate::admin::home_selector::HomeView;
+use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::ipv6::Endpoint6;
 use crate::sessions::session_state::SessionPhase;
-
-/// Which sessions to list; `None` matches all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionFilter {
-    /// Outer address of the home.
-    pub subscriber: Option<u32>,
-    pub inside: Option<EndpointRange>,
-    /// One endpoint alone is looked up in the index; others are searched for.
-    pub public: Option<EndpointRange>,
-    pub remote: Option<EndpointRange>,
-    pub protocol: Option<Protocol>,
-    /// One of [`SESSION_STATES`].
-    pub state: Option<&'static str>,
-    /// Least age of the mapping.
-    pub age_min_sec: Option<u32>,
-    /// Greatest age of the mapping.
-    pub age_max_sec: Option<u32>,
-}
-
-impl SessionFilter {
-    pub(crate) fn public_endpoint(&self) -> Option<Endpoint> {
-        self.public.and_then(|range| range.single())
-    }
-}
-
-/// Endpoints of a network, with any port or with one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndpointRange {
-    pub network: u32,
-    /// Bits of an address that must be those of `network`.
-    pub mask: u32,
-    pub port: Option<u16>,
-}
-
-impl From<Endpoint> for EndpointRange {
-    /// This endpoint alone.
-    fn from(endpoint: Endpoint) -> Self {
-        Self { network: endpoint.address, mask: u32::MAX, port: Some(endpoint.port) }
-    }
-}
-
-impl EndpointRange {
-    /// Returns the endpoint, if the range is one endpoint alone.
-    pub(crate) fn single(&self) -> Option<Endpoint> {
-        let port = self.port.filter(|_| self.mask == u32::MAX)?;
-        Some(Endpoint::new(self.network, port))
-    }
-
-    pub(crate) fn has(&self, endpoint: Endpoint) -> bool {
-        endpoint.address & self.mask == self.network & self.mask
-            && self.port.is_none_or(|port| port == endpoint.port)
-    }
-}
 
 /// All values of [`SessionView::state`].
 pub const SESSION_STATES: [&str; SessionPhase::COUNT] = {
@@ -70,22 +20,16 @@ pub const SESSION_STATES: [&str; SessionPhase::COUNT] = {
     names
 };
 
-/// A session: a mapping and one of its remotes.
+/// A session: a mapping and one of its remotes, or an IPv6 flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionView {
     pub shard: ShardId,
-    /// Outer address of the home.
-    pub outer: u32,
-    pub gre_key: Option<u32>,
+    pub home: HomeView,
     pub protocol: Protocol,
-    pub inside: Endpoint,
-    pub public: Endpoint,
-    pub remote: Endpoint,
-    /// The destination that the home asks, if a rule gave the flow another one: `remote`.
-    pub asked: Option<Endpoint>,
+    pub ends: SessionEnds,
     /// `established`, `syn-sent`, ..., `one-way` and `stream` (UDP), `query` (ICMP).
     pub state: &'static str,
-    /// Seconds since the mapping was made.
+    /// Seconds since the mapping or the flow was made.
     pub age_sec: u32,
     /// Seconds since the last packet that counts.
     pub idle_sec: u32,
@@ -94,23 +38,68 @@ pub struct SessionView {
     pub class: FlowClass,
 }
 
+/// The endpoints of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionEnds {
+    Ipv4(SessionEnds4),
+    Ipv6(SessionEnds6),
+}
+
+/// The endpoints of a session of IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionEnds4 {
+    pub inside: Endpoint,
+    pub public: Endpoint,
+    pub remote: Endpoint,
+    /// The destination that the home asks, if a rule gave the flow another one: `remote`.
+    pub asked: Option<Endpoint>,
+}
+
+/// The endpoints of an IPv6 flow, which are not translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionEnds6 {
+    pub inside: Endpoint6,
+    pub remote: Endpoint6,
+}
+
+impl SessionView {
+    /// Returns the endpoints of a session of IPv4.
+    pub fn ipv4(&self) -> Option<SessionEnds4> {
+        match self.ends {
+            SessionEnds::Ipv4(ends) => Some(ends),
+            SessionEnds::Ipv6(_) => None,
+        }
+    }
+
+    /// Returns the endpoints of an IPv6 flow.
+    pub fn ipv6(&self) -> Option<SessionEnds6> {
+        match self.ends {
+            SessionEnds::Ipv4(_) => None,
+            SessionEnds::Ipv6(ends) => Some(ends),
+        }
+    }
+}
+
 /// A home that holds state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubscriberView {
     pub shard: ShardId,
-    pub outer: u32,
-    pub gre_key: Option<u32>,
+    pub home: HomeView,
     /// The paired address; None without translation.
     pub public_address: Option<u32>,
     /// First and last port of each block, with the block's address: with soft pooling not all lie
     /// on `public_address`.
     pub blocks: Vec<BlockView>,
+    /// The prefixes that it has claimed ([`Delegation::Claim`](crate::Delegation::Claim)).
+    pub claims: Vec<ClaimView>,
     /// Leased ports of all protocols, those in quarantine included.
     pub ports_used: u32,
     /// Live mappings and ports in quarantine.
     pub mappings: u32,
-    /// Mappings plus further sessions.
+    /// Mappings plus further sessions, and IPv6 flows.
     pub flows: u32,
+    /// Part of `flows`: IPv6 flows.
+    pub flows6: u32,
     /// Further sessions.
     pub sessions: u32,
     /// Number of blocks, also where `blocks` does not list them.
@@ -141,47 +130,67 @@ pub struct BlockView {
     pub port_last: u16,
 }
 
-/// A piece of the answer to "which homes have this outer address, and what do they hold?".
+/// An IPv6 prefix that a home has claimed, and that no other home may use meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimView {
+    /// 64 bits.
+    pub prefix: Ipv6Net,
+    /// Its flows, copies included; 0: the claim rests, and ends with its hold time.
+    pub flows: u32,
+}
+
+/// A piece of the answer to "which homes have this name, and what do they hold?".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubscriberPart {
-    /// A home, without its blocks.
+    /// A home, without its blocks and claims.
     Home(SubscriberView),
     /// A block of the last home.
     Block(BlockView),
+    /// A prefix of the last home.
+    Claim(ClaimView),
 }
 
-/// Joins all pieces: returns their homes in order, each with its blocks sorted.
+/// Joins all pieces: returns their homes in order, each with its blocks and claims sorted.
+///
+/// # Panics
+/// If the first piece is no home.
 pub fn subscriber_views(parts: impl IntoIterator<Item = SubscriberPart>) -> Vec<SubscriberView> {
     let mut views: Vec<SubscriberView> = Vec::new();
     for part in parts {
         match part {
             SubscriberPart::Home(view) => views.push(view),
-            SubscriberPart::Block(block) => {
-                let view = views.last_mut().expect("a block follows its home");
-                view.blocks.push(block);
-            }
+            SubscriberPart::Block(block) => last_of(&mut views).blocks.push(block),
+            SubscriberPart::Claim(claim) => last_of(&mut views).claims.push(claim),
         }
     }
     for view in &mut views {
         view.blocks.sort_unstable();
         // Drops a block that moved in the list between two pieces and was shown twice.
         view.blocks.dedup();
+        view.claims.sort_unstable();
     }
     views
 }
 
-/// Position from which a question about the homes of one outer address continues. It stays valid
+fn last_of(views: &mut [SubscriberView]) -> &mut SubscriberView {
+    views.last_mut().expect("what a home holds follows it")
+}
+
+/// Position from which a question about the homes of one name continues. It stays valid
 /// while the tables change: a home that is there throughout is shown once. A home that is added or
 /// removed meanwhile may be missing, and so may a block that is opened or given back meanwhile, or
-/// that takes the slot of such a block in its home's list.
+/// that takes the slot of such a block in its home's list, and so may a prefix that is claimed
+/// meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SubscriberCursor {
-    /// A shard, or a slot if keys tell homes apart.
+    /// A shard, or a slot if keys tell homes apart; 0 for a home that is named by IPv6 addresses.
     pub(crate) position: u32,
     /// Identity of the home that is being shown.
-    pub(crate) home: Option<(ShardIndex, Option<u32>)>,
+    pub(crate) home: Option<Home>,
     /// Number of its blocks that were shown.
     pub(crate) blocks: u32,
+    /// Once all blocks were shown: the slot from which its claims are looked for.
+    pub(crate) claims: Option<u32>,
 }
 
 /// Position from which a listing continues. It stays valid while the tables change: a session that
@@ -193,7 +202,8 @@ pub struct PageCursor {
     pub(crate) slot: u32,
 }
 
-/// First sessions are listed from the mappings, then further sessions from their own table.
+/// First sessions and IPv6 flows are listed from the mappings, then further sessions from their own
+/// table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PageStage {
     #[default]

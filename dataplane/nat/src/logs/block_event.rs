@@ -26,7 +26,8 @@ const EVENTS_MAX: usize = 16_384;
 /// Every lane is looked at once in this time.
 const ROUND_SEC: usize = 60;
 
-/// The lane whose owner logs the addresses of a shard that translates nothing.
+/// The lane whose owner logs the addresses of a shard that translates nothing, and the prefixes
+/// that homes have claimed.
 pub(crate) const ADDRESS_LANE: u32 = 0;
 
 /// A port block and the home it belongs to; without translation an address with all its ports.
@@ -40,6 +41,26 @@ pub struct HomeBlock {
     /// First and last port, both included, for TCP, UDP and ICMP identifiers alike.
     pub port_first: u16,
     pub port_last: u16,
+}
+
+/// A /64 of inside IPv6 addresses and the home that has claimed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HomePrefix {
+    /// Outer address of the home.
+    pub subscriber: u32,
+    /// Present if it tells homes apart.
+    pub gre_key: Option<u32>,
+    /// The first 64 bits of the addresses.
+    pub prefix64: u64,
+}
+
+/// What has become of something that a home has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HoldingChange {
+    Taken,
+    Released,
+    /// Part of a listing: the home has it at present.
+    Listed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +77,11 @@ pub enum BlockEventKind {
     Released(HomeBlock),
     /// Part of a listing: the home has the block at present.
     Held(HomeBlock),
+    /// A home's IPv6 prefix; those of all lanes are logged in lane 0.
+    Prefix(HoldingChange, HomePrefix),
     /// A listing is complete.
     Listed {
-        /// Blocks that it named.
+        /// Blocks and prefixes that it named.
         blocks: u32,
         /// Index of the last event before the listing.
         from: u64,
@@ -103,6 +126,8 @@ pub(crate) struct BlockListing {
     pub(crate) blocks: u32,
     /// Position from which the walk continues.
     pub(crate) position: u32,
+    /// Whether the walk has come to the prefixes that homes have claimed.
+    pub(crate) is_at_prefixes: bool,
 }
 
 #[derive(Debug)]
@@ -236,7 +261,8 @@ impl BlockEvents {
         if self.listing.is_none() {
             let slab = self.unlisted.pop_front()?;
             let from = self.lanes[slab.0 as usize].index;
-            self.listing = Some(BlockListing { slab, from, blocks: 0, position: 0 });
+            self.listing =
+                Some(BlockListing { slab, from, blocks: 0, position: 0, is_at_prefixes: false });
         }
         self.listing
     }

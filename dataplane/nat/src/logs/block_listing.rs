@@ -65,11 +65,17 @@ impl AdminMut<'_> {
     pub fn list_blocks(&mut self, budget: u32) {
         let Some(listing) = self.nat.events.next_listing() else { return };
         let shard = self.nat.shards.id(lane_of(listing.slab).0);
-        let (listing, is_done) = match self.nat.policy.enabled {
-            true => self.nat.list_ports(listing, budget),
-            false => self.nat.list_addresses(listing, shard, budget),
+        let (mut listing, is_done) = match (listing.is_at_prefixes, self.nat.policy.enabled) {
+            (true, _) => self.nat.list_owners(listing, shard, budget),
+            (false, true) => self.nat.list_ports(listing, budget),
+            (false, false) => self.nat.list_owners(listing, shard, budget),
         };
+        let has_prefixes = lane_of(listing.slab).1 == ADDRESS_LANE as u8;
         match is_done {
+            true if has_prefixes && !listing.is_at_prefixes => {
+                (listing.position, listing.is_at_prefixes) = (0, true);
+                self.nat.events.note_listing(listing);
+            }
             true => self.nat.events.finish_listing(listing, shard),
             false => self.nat.events.note_listing(listing),
         }
@@ -92,13 +98,14 @@ impl Nat {
         (listing, false)
     }
 
-    fn list_addresses(
+    fn list_owners(
         &mut self,
         mut listing: BlockListing,
         shard: ShardId,
         budget: u32,
     ) -> (BlockListing, bool) {
-        let Self { owners, events, .. } = self;
+        let Self { owners, claims, events, .. } = self;
+        let owners = if listing.is_at_prefixes { claims } else { owners };
         let from = listing.position;
         let (position, logged, is_done) = owners.list(shard, from, budget, events);
         listing.position = position;

@@ -6,6 +6,8 @@ use weir_rules::FlowOrigin;
 
 use crate::admin::facet::AdminMut;
 use crate::endpoint::{Endpoint, Protocol};
+use crate::ipv6::Endpoint6;
+use crate::logs::session_log::LoggedSubscriber;
 use crate::nat::Nat;
 
 /// Most flows that wait for a reader.
@@ -19,11 +21,15 @@ pub struct LoggedFlow {
     pub rule: u32,
     pub origin: FlowOrigin,
     pub protocol: Protocol,
-    /// As [`Home::outer`](crate::Home::outer).
-    pub subscriber: u32,
-    /// The port of an ICMP endpoint is the query's identifier.
-    pub inside: Endpoint,
-    pub remote: Endpoint,
+    pub subscriber: LoggedSubscriber,
+    pub ends: FlowEnds,
+}
+
+/// The endpoints of a flow; the inside port of an ICMP query is its identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowEnds {
+    Ipv4 { inside: Endpoint, remote: Endpoint },
+    Ipv6 { inside: Endpoint6, remote: Endpoint6 },
 }
 
 /// The flows since the last reading.

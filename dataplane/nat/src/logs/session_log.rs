@@ -50,11 +50,20 @@ pub struct SessionEvent {
 
 /// A home, as a log names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LoggedSubscriber {
-    /// Outer address; the inside address where homes have no tunnel.
-    pub address: u32,
-    /// Present if it tells homes apart.
-    pub gre_key: Option<u32>,
+pub enum LoggedSubscriber {
+    Address {
+        /// Outer address; the inside address where homes have no tunnel.
+        address: u32,
+        /// Present if it tells homes apart.
+        gre_key: Option<u32>,
+    },
+    /// The IPv6 prefix that a home without a tunnel is.
+    Prefix {
+        /// The first 64 bits of its addresses; those behind the length are 0.
+        bits: u64,
+        /// Up to 64.
+        length: u8,
+    },
 }
 
 /// A refusal: a home got no mapping or session.
@@ -160,10 +169,16 @@ impl Nat {
         self.session_events.sessions.push_back(event);
     }
 
-    fn logged_home(&self, home: &Home) -> LoggedSubscriber {
-        LoggedSubscriber {
-            address: home.outer,
-            gre_key: home.gre_key.filter(|_| self.policy.by_key),
+    pub(crate) fn logged_home(&self, home: &Home) -> LoggedSubscriber {
+        match self.prefix_of(home) {
+            Some(bits) => {
+                let length = self.policy.home_mask.count_ones() as u8;
+                LoggedSubscriber::Prefix { bits, length }
+            }
+            None => {
+                let gre_key = home.gre_key.filter(|_| self.policy.by_key);
+                LoggedSubscriber::Address { address: home.outer, gre_key }
+            }
         }
     }
 
@@ -177,7 +192,7 @@ impl Nat {
         if self.session_events.refusals.len() == REFUSALS_MAX {
             return;
         }
-        let allowance = || self.policy.live.allowances.of(self.rules.set.group_of(home.outer)).home;
+        let allowance = || self.policy.live.allowances.of(self.group_of(home)).home;
         let why = match refusal {
             Refusal::FlowsPerSubscriber => HomeLimit::Sessions { limit: allowance().flows },
             Refusal::SessionsPerSubscriber => HomeLimit::Sessions { limit: allowance().sessions },

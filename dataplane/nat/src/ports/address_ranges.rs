@@ -224,6 +224,7 @@ mod tests {
         let shard = |id, public: &[&str]| NatShardConfig {
             id: ShardId(id),
             public: public.iter().map(|net| net.parse().unwrap()).collect(),
+            public6: Vec::new(),
             subscribers_max: 1,
         };
         let public = public_addresses(&[

@@ -17,6 +17,7 @@ fn config(public: &str, port_block: u16) -> NatConfig {
         shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec![public.parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 256,
         }],
         ..NatConfig::default()

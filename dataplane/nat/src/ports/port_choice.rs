@@ -39,11 +39,12 @@ impl Nat {
             return Ok(slot);
         }
         // Whatever the tunnel says, a spoofed outer source must not take a port block.
-        if !self.homes.contains(home.outer) {
+        if !self.is_subscriber(home) {
             return Err(Refusal::NotSubscriber);
         }
         self.admit(home, now)?;
-        let paired_address = if self.policy.enabled {
+        // A home that is an IPv6 prefix has no IPv4 flows.
+        let paired_address = if self.policy.enabled && self.prefix_of(home).is_none() {
             let address = self.least_loaded(home.shard, SourcePool::COMMON);
             address.or(own).ok_or(Refusal::PortsExhausted)?
         } else {
@@ -253,6 +254,7 @@ mod tests {
             shards: vec![NatShardConfig {
                 id: ShardId(1),
                 public: vec!["203.0.113.1/32".parse().unwrap()],
+                public6: Vec::new(),
                 subscribers_max: 2,
             }],
             ..NatConfig::default()

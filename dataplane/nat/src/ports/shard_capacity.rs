@@ -66,6 +66,7 @@ mod tests {
         NatShardConfig {
             id: ShardId(1),
             public: vec![public.parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: 256,
         }
     }

@@ -353,7 +353,7 @@ impl Nat {
         Some((subscriber, address))
     }
 
-    fn find_or_create(&mut self, home: &Home, paired_address: u32) -> Option<u32> {
+    pub(crate) fn find_or_create(&mut self, home: &Home, paired_address: u32) -> Option<u32> {
         match self.subscribers.find(home) {
             Some(slot) => Some(slot),
             None => {

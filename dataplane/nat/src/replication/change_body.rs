@@ -19,10 +19,12 @@
 //!  state    7   remote address u32, port u16 | state u16
 //!  mapping  8   image [u8; 32] of the mapping, see `image.rs` | GRE key u32 if it is known
 //!  session  9   image [u8; 16] of the session, see `session_image.rs`
+//!  flow    11   image [u8; 56] of an IPv6 flow, see `ipv6/flow_image.rs`
 //!  asked   10   address u32, port u16 that the home asks, if a rule gave the flow another
 //!               destination, which is the remote of the image
 //!
 //!  Create, Change   of a mapping: mapping [asked] [paired]
+//!                   of an IPv6 flow: flow
 //!                   of a session: session mapping [paired]
 //!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
@@ -36,6 +38,7 @@
 //! and is refused.
 
 use crate::endpoint::{Endpoint, Protocol};
+use crate::ipv6::FlowImage;
 use crate::replication::change::BODY_MAX;
 use crate::replication::image::MappingImage;
 use crate::replication::journal::TrackedSegment;
@@ -53,6 +56,7 @@ const STATE: u8 = 7;
 const IMAGE: u8 = 8;
 const SESSION_IMAGE: u8 = 9;
 const ASKED: u8 = 10;
+const FLOW6: u8 = 11;
 
 const MAPPING_LEN: usize = 35;
 const SESSION_LEN: usize = 16;
@@ -91,6 +95,7 @@ pub(crate) struct StateBody {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) mapping: Option<MappingImage>,
+    pub(crate) flow6: Option<FlowImage>,
     /// The destination that the home asks, if the mapping's flow has another one.
     pub(crate) asked: Option<Endpoint>,
     pub(crate) session: Option<SessionImage>,
@@ -137,6 +142,12 @@ impl<'a> BodyWriter<'a> {
     #[inline(never)]
     pub(crate) fn asked(&mut self, asked: Endpoint) {
         self.part(ASKED, endpoint_bytes(asked));
+    }
+
+    /// Writes the image of an IPv6 flow.
+    #[inline(never)]
+    pub(crate) fn flow6(&mut self, image: &FlowImage) {
+        self.part(FLOW6, image.bytes());
     }
 
     /// Appends the key to the image that was written last.
@@ -230,6 +241,7 @@ impl Body {
                 SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
                 STATE => body.state = Some(read_state(fields.first_chunk()?)),
                 ASKED => body.asked = Some(endpoint_at(fields.first_chunk::<ASKED_LEN>()?, 0)),
+                FLOW6 => body.flow6 = Some(FlowImage::read(fields.first_chunk()?)?),
                 _ => {}
             }
             bytes = behind;

@@ -34,6 +34,7 @@ impl Fields {
             state: SessionState::known(halves[0] & !SessionState::REDIRECTED),
         };
         Body {
+            flow6: None,
             mapping,
             asked: is_redirected.then_some(Endpoint::new(words[7], halves[1])),
             session: (flags & 16 != 0).then_some(session),

@@ -281,7 +281,7 @@ impl Nat {
     #[inline]
     pub(crate) fn rely_on(&mut self, id: RecordId) {
         let mapping = self.mappings.get(id);
-        if mapping.kind == MappingKind::Uncommitted {
+        if mapping.kind.is_uncommitted() {
             let batch = self.commits.batch_of(mapping);
             self.commits.rely_on(batch);
         }
@@ -325,19 +325,19 @@ impl Nat {
         let (open, number) = (self.commits.open, self.commits.open as u8);
         let mapping = self.mappings.get_mut(id);
         match mapping.kind {
-            MappingKind::Uncommitted if mapping.batch() == number => {}
-            MappingKind::Live | MappingKind::Uncommitted => {
+            kind if kind.is_uncommitted() && mapping.batch() == number => {}
+            kind if kind.is_in_use() => {
                 let version = mapping.version();
                 let table = RecordTable::Mappings;
                 let changed = ChangedRecord { id, version, table, has_begun, number };
                 if !self.commits.push(changed) {
                     return;
                 }
-                mapping.kind = MappingKind::Uncommitted;
+                mapping.kind = mapping.kind.committed(false);
                 mapping.set_batch(number);
             }
             // The mapping ended: no packet made it.
-            MappingKind::Free | MappingKind::Quarantined => return,
+            _ => return,
         }
         self.commits.rely_on(open);
     }
@@ -376,13 +376,14 @@ impl Nat {
     fn settle(&mut self, id: RecordId, number: u8) {
         let mapping = self.mappings.get(id);
         // Its slot may be free by now, or hold another mapping.
-        if mapping.kind != MappingKind::Uncommitted {
+        if !mapping.kind.is_uncommitted() {
             return;
         }
         // If the lane was given up meanwhile, an owner update may be noted where the batch number
         // was.
         if mapping.batch() == number || !self.is_mapping_ours(id) {
-            self.mappings.get_mut(id).kind = MappingKind::Live;
+            let mapping = self.mappings.get_mut(id);
+            mapping.kind = mapping.kind.committed(true);
         }
     }
 
@@ -392,6 +393,9 @@ impl Nat {
         let is_it = mapping.version() == changed.version && mapping.kind.is_in_use();
         if !(changed.has_begun && is_it && self.is_mapping_ours(changed.id)) {
             return;
+        }
+        if self.mappings.get(changed.id).kind.is_ipv6() {
+            return self.end_flow6(changed.id);
         }
         while self.mappings.get(changed.id).sessions > 0 {
             self.end_session(self.mappings.get(changed.id).sessions_head);

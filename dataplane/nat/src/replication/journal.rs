@@ -32,6 +32,8 @@ pub(crate) const MARKS_MAX: usize = 65_536;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MarkKind {
     Begun,
+    /// An IPv6 flow has begun.
+    BegunIpv6,
     Changed,
     Ended,
     /// A TCP packet has changed what is known of its connection. Goes to the lane's owner, if that
@@ -223,6 +225,17 @@ impl Nat {
     /// Appends that a mapping has begun, in a lane that this worker owns.
     #[inline]
     pub(crate) fn mark_begun(&mut self, slab: SlabId, id: RecordId) {
+        self.mark_begun_as(MarkKind::Begun, slab, id);
+    }
+
+    /// As [`mark_begun`](Self::mark_begun), of an IPv6 flow.
+    #[inline(never)]
+    pub(crate) fn mark_flow6_begun(&mut self, slab: SlabId, id: RecordId) {
+        self.mark_begun_as(MarkKind::BegunIpv6, slab, id);
+    }
+
+    #[inline(always)]
+    fn mark_begun_as(&mut self, kind: MarkKind, slab: SlabId, id: RecordId) {
         let lane = self.lanes.get(slab);
         assert!(lane.is_owned, "a mapping begins only in a lane that this worker owns");
         if !lane.is_replicated || lane.is_awaited {
@@ -233,13 +246,7 @@ impl Nat {
         }
         let mapping = self.mappings.get_mut(id);
         let version = mapping.version();
-        let mark = Mark {
-            kind: MarkKind::Begun,
-            table: RecordTable::Mappings,
-            slab,
-            version,
-            record: id.0,
-        };
+        let mark = Mark { kind, table: RecordTable::Mappings, slab, version, record: id.0 };
         if self.journal.push(mark) {
             mapping.flags |= Mapping::MARKED;
         } else {
@@ -329,7 +336,7 @@ impl Nat {
                     .then(|| (record.remote(), R::table(self).slot_of(id)))
                     .and_then(|(remote, slot)| self.write_owner_update(mark, remote, slot, body));
             }
-            MarkKind::Begun => ChangeKind::Create,
+            MarkKind::Begun | MarkKind::BegunIpv6 => ChangeKind::Create,
             MarkKind::Changed | MarkKind::Answered => ChangeKind::Change,
         };
         self.write_record::<R>(kind, (mark.slab, mark.version, id), body)
@@ -381,6 +388,9 @@ impl Nat {
 
     #[inline(always)]
     pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
+        if mapping.kind.is_ipv6() {
+            return writer.flow6(&self.flow_image(mapping));
+        }
         writer.mapping(&MappingImage::of(mapping, self.now.since(mapping.created)));
         if let Some(asked) = mapping.asked() {
             writer.asked(asked);

@@ -148,6 +148,9 @@ impl Nat {
     }
 
     pub(crate) fn mapping_term(&self, slot: u32, mapping: &Mapping) -> u64 {
+        if mapping.kind.is_ipv6() {
+            return self.flow6_term(slot, mapping, |words| SUMS.hash(words));
+        }
         let key = if self.policy.by_key { mapping.gre_key().map_or(1 << 32, u64::from) } else { 0 };
         // Only the owner knows whether a mapping is committed: all kinds in use count as live.
         let kind = if mapping.kind.is_in_use() { MappingKind::Live } else { mapping.kind };

@@ -215,6 +215,14 @@ impl Nat {
                 RecordTable::Mappings => self.apply_end::<Mapping>(slab, own_slot, version),
                 RecordTable::Sessions => self.apply_end::<FurtherSession>(slab, own_slot, version),
             },
+            ChangeKind::Create | ChangeKind::Change
+                if body.flow6.is_some() && table == RecordTable::Mappings =>
+            {
+                match body.flow6 {
+                    Some(image) => self.apply_flow6(slab, change, &image, now),
+                    None => Applied::Invalid,
+                }
+            }
             ChangeKind::Create | ChangeKind::Change => match (table, body.mapping, body.session) {
                 (RecordTable::Mappings, Some(image), _) => {
                     match self.copy_of(slab, &image, body.asked, body.paired_address) {
@@ -300,7 +308,8 @@ impl Nat {
 
     fn is_same_mapping(&self, id: RecordId, image: &MappingImage, asked: Option<Endpoint>) -> bool {
         let mapping = self.mappings.get(id);
-        mapping.outer == image.outer()
+        !mapping.kind.is_ipv6()
+            && mapping.outer == image.outer()
             && mapping.inside() == image.inside()
             && mapping.is_public(image.public(), image.protocol())
             && mapping.asked() == asked
@@ -386,6 +395,9 @@ impl Nat {
     /// Removes the copy of a mapping with all that belongs to it.
     #[inline(never)]
     pub(crate) fn remove_mapping(&mut self, id: RecordId, exit: CopyRemoval) {
+        if self.mappings.get(id).kind.is_ipv6() {
+            return self.remove_flow6(id, exit);
+        }
         self.end_sessions(id, exit);
         let mapping = *self.mappings.get(id);
         if mapping.kind.is_in_use() {

@@ -244,12 +244,12 @@ fn live_at(world: &World) -> HashMap<Flow, Endpoint> {
     let shard_of = |session: &SessionView| SHARDS[(session.shard.0 - 11) as usize];
     let sessions = world.list(&SessionFilter::default());
     let ours = sessions.into_iter().filter(|session| {
-        let lane = u32::from(session.public.port) / 64 % 8;
+        let lane = u32::from(session.ipv4().unwrap().public.port) / 64 % 8;
         world.nat.replica().owned_lanes(shard_of(session)) >> lane & 1 != 0
     });
     ours.map(|session| {
-        let n = session.outer - home(0).outer;
-        ((n, session.inside, session.remote, session.protocol), session.public)
+        let (n, ends) = (session.home.ipv4().unwrap() - home(0).outer, session.ipv4().unwrap());
+        ((n, ends.inside, ends.remote, session.protocol), ends.public)
     })
     .collect()
 }

@@ -29,7 +29,7 @@ pub(crate) mod lane_record;
 pub(crate) mod mirror;
 mod mirror_clear;
 mod mirror_session;
-mod owner_update;
+pub(crate) mod owner_update;
 mod ownership;
 mod replica_lookup;
 pub(crate) mod session_image;

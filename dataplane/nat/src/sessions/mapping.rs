@@ -12,9 +12,9 @@
 //! name a session from inside, bytes 4 to 7 and 20 to 31 from the internet.
 //!
 //! What every walk needs lies at places of its own (version, shard, protocol, kind, state,
-//! last_seen, subscriber, created, flags); the other bytes, 4 to 15, 24 to 27 and 36 to 51, belong
-//! to what the record stands for: an IPv4 mapping. Bits 2 to 4 of `kind` are kept for records of
-//! other things, each with a layout of its own for those bytes.
+//! last_seen, subscriber, created, flags); the other bytes, 4 to 15, 22 to 27, 36 to 51 and 62 to
+//! 63, belong to what the record stands for. Bits 2 to 4 of `kind` name it: 0 is an IPv4 mapping,
+//! 1 an IPv6 flow, whose layout is drawn in `ipv6/flow_record.rs`.
 //!
 //! Each public port that is not free has exactly one record: `Live` or `Uncommitted` while it is in
 //! use, then `Quarantined` in the same slot until the port may be given again. A record in
@@ -41,9 +41,36 @@ pub(crate) enum MappingKind {
     /// As `Live`, but not all of it is on as many replicas as wanted (`replication/commit.rs`). The
     /// fast path does not take it.
     Uncommitted = 3,
+    /// As `Live`, of an IPv6 flow.
+    LiveIpv6 = 5,
+    /// As `Uncommitted`, of an IPv6 flow.
+    UncommittedIpv6 = 7,
 }
 
 impl MappingKind {
+    /// Whether the record is an IPv6 flow, in use.
+    #[inline(always)]
+    pub(crate) const fn is_ipv6(self) -> bool {
+        self as u8 & 4 != 0
+    }
+
+    /// Whether the record is in use and not committed.
+    #[inline]
+    pub(crate) const fn is_uncommitted(self) -> bool {
+        matches!(self, Self::Uncommitted | Self::UncommittedIpv6)
+    }
+
+    /// Returns the kind of the same record in use, committed or not.
+    #[inline]
+    pub(crate) const fn committed(self, is_committed: bool) -> Self {
+        match (self.is_ipv6(), is_committed) {
+            (false, true) => Self::Live,
+            (false, false) => Self::Uncommitted,
+            (true, true) => Self::LiveIpv6,
+            (true, false) => Self::UncommittedIpv6,
+        }
+    }
+
     /// Live, committed or not.
     #[inline]
     pub(crate) const fn is_in_use(self) -> bool {

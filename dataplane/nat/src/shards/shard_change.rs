@@ -65,6 +65,7 @@ impl ReplicaMut<'_> {
         nat.note_out_of_service(index);
         nat.subscribers.set_max(index, shard.subscribers_max);
         nat.public.insert(&shard.public, index);
+        nat.prefixes.insert(&shard.public6, index);
         nat.shards.insert(index, shard.clone());
         Ok(index)
     }
@@ -83,6 +84,7 @@ impl ReplicaMut<'_> {
         self.nat.shards.leave(shard);
         self.nat.subscribers.set_max(shard, 0);
         self.nat.public.remove(shard);
+        self.nat.prefixes.remove(shard);
         self.nat.lanes.leave(shard);
     }
 }
@@ -92,6 +94,7 @@ impl Nat {
     fn check_new(&self, shard: &NatShardConfig) -> Result<ShardIndex, NatError> {
         let id = shard.id;
         config_check::check_shards(&[shard])?;
+        config_check::check_ipv6(self.policy.live.delegation, shard)?;
         for (_, other, is_leaving) in self.shards.all() {
             match is_leaving {
                 true if other.id == id => return Err(NatError::ShardLeaving { id }),
@@ -102,6 +105,8 @@ impl Nat {
             }
         }
         let holder = shard.public.iter().find_map(|&net| self.public.overlapping(net));
+        let holder =
+            holder.or_else(|| shard.public6.iter().find_map(|net| self.prefixes.overlapping(net)));
         if let Some(holder) = holder {
             config_check::check_shards(&[self.shards.config(holder), shard])?;
         }
@@ -166,7 +171,7 @@ impl Nat {
     /// that was.
     fn remove_with_sessions(&mut self, id: RecordId, left: usize) -> usize {
         let mut done = 0;
-        while self.mappings.get(id).sessions > 0 {
+        while !self.mappings.get(id).kind.is_ipv6() && self.mappings.get(id).sessions > 0 {
             if done == left {
                 return done;
             }

@@ -1,4 +1,5 @@
-//! Without translation: the home that an inside address belongs to.
+//! The home that an inside address belongs to: an IPv4 address without translation, or the /64 of
+//! an IPv6 address that homes claim (`ipv6/delegation.rs`).
 //!
 //! ```text
 //!   first flow of a home from an address --> owned --last record ends--> resting --hold--> free
@@ -15,6 +16,8 @@
 //! then both homes have an entry, their flows go on, and only the home that was first opens more.
 //! An established packet needs no look-up here: its mapping names its home.
 
+mod listing;
+
 use std::collections::HashMap;
 
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
@@ -22,7 +25,8 @@ use weir_ids::ShardId;
 
 use crate::config::NatConfig;
 use crate::endpoint::{Home, Tick};
-use crate::logs::block_event::{BlockEventKind, BlockEvents, HomeBlock};
+use crate::ipv6::Delegation;
+use crate::logs::block_event::{BlockEventKind, BlockEvents, HoldingChange, HomeBlock, HomePrefix};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 
@@ -40,10 +44,64 @@ pub(crate) struct Owner {
     gre_key: Option<u32>,
 }
 
+/// What a home has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeldAddress {
+    /// An inside IPv4 address, with all its ports.
+    Address(u32),
+    /// The inside IPv6 addresses that begin with these bits.
+    Prefix(u64),
+}
+
+impl HeldAddress {
+    fn word(self) -> u64 {
+        match self {
+            Self::Address(address) => address.into(),
+            Self::Prefix(bits) => bits,
+        }
+    }
+}
+
+/// Room of a table, and how long an entry rests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnersRoom {
+    entries: usize,
+    hold_sec: u32,
+    seed: [u64; 2],
+}
+
+impl OwnersRoom {
+    /// Returns the room for inside IPv4 addresses; none with translation.
+    pub(crate) fn of_addresses(config: &NatConfig) -> Self {
+        Self::new(config, !config.enabled, config.quarantine_sec)
+    }
+
+    /// Returns the room for inside IPv6 prefixes; none where homes are prefixes.
+    pub(crate) fn of_prefixes(config: &NatConfig) -> Self {
+        match config.delegation {
+            Some(Delegation::Claim { hold_sec }) => Self::new(config, true, hold_sec),
+            // Claims may come with other settings.
+            Some(Delegation::Static) => Self::new(config, true, 0),
+            Some(Delegation::Prefix { .. }) | None => Self::new(config, false, 0),
+        }
+    }
+
+    fn new(config: &NatConfig, is_wanted: bool, hold_sec: u32) -> Self {
+        let entries = OWNERS_MIN + OWNERS_PER_HOME * config.subscribers_max();
+        let entries = if is_wanted { entries.min(config.flows_max.into()) as usize } else { 0 };
+        Self { entries, hold_sec, seed: [config.seed[2] ^ 0x6f77_6e65, config.seed[3]] }
+    }
+
+    /// Returns the bytes of memory that a table with this room takes.
+    pub(crate) fn bytes(&self) -> usize {
+        Region::<OwnedAddress>::bytes_for(self.entries) + Index::bytes_for(self.entries)
+    }
+}
+
 /// An address and a home that has it. While the slot is free, `next` links to the next free slot.
 #[derive(Clone, Copy, Debug)]
 struct OwnedAddress {
-    address: u32,
+    held: HeldAddress,
     owner: Owner,
     /// Mapping records of the home with this address, copies included.
     records: u32,
@@ -64,7 +122,7 @@ struct OwnedAddress {
 
 impl OwnedAddress {
     const FREE: Self = Self {
-        address: 0,
+        held: HeldAddress::Address(0),
         owner: Owner { shard: ShardId(0), outer: 0, gre_key: None },
         records: 0,
         since: Tick(0),
@@ -90,14 +148,23 @@ impl OwnedAddress {
         }
     }
 
-    /// Returns the address as the log names it: with all its ports.
-    fn block(&self) -> HomeBlock {
-        HomeBlock {
-            subscriber: self.owner.outer,
-            gre_key: self.owner.gre_key,
-            public_address: self.address,
-            port_first: 0,
-            port_last: u16::MAX,
+    /// Returns what the log says of it: an address with all its ports, or a prefix.
+    fn event(&self, change: HoldingChange) -> BlockEventKind {
+        let Owner { outer: subscriber, gre_key, .. } = self.owner;
+        match self.held {
+            HeldAddress::Address(public_address) => {
+                let (port_first, port_last) = (0, u16::MAX);
+                let block =
+                    HomeBlock { subscriber, gre_key, public_address, port_first, port_last };
+                match change {
+                    HoldingChange::Taken => BlockEventKind::Allocated(block),
+                    HoldingChange::Listed => BlockEventKind::Held(block),
+                    HoldingChange::Released => BlockEventKind::Released(block),
+                }
+            }
+            HeldAddress::Prefix(prefix64) => {
+                BlockEventKind::Prefix(change, HomePrefix { subscriber, gre_key, prefix64 })
+            }
         }
     }
 }
@@ -117,19 +184,8 @@ pub(crate) struct AddressOwners {
 }
 
 impl AddressOwners {
-    fn capacity(config: &NatConfig) -> usize {
-        let addresses = OWNERS_MIN + OWNERS_PER_HOME * config.subscribers_max();
-        if config.enabled { 0 } else { addresses.min(config.flows_max.into()) as usize }
-    }
-
-    /// Returns the bytes of memory that `AddressOwners::new(config)` takes.
-    pub(crate) fn bytes_for(config: &NatConfig) -> usize {
-        let capacity = Self::capacity(config);
-        Region::<OwnedAddress>::bytes_for(capacity) + Index::bytes_for(capacity)
-    }
-
-    pub(crate) fn new(config: &NatConfig) -> Result<Self, OutOfMemory> {
-        let capacity = Self::capacity(config);
+    pub(crate) fn new(room: OwnersRoom) -> Result<Self, OutOfMemory> {
+        let OwnersRoom { entries: capacity, hold_sec, seed } = room;
         let mut slots = Region::new(capacity, OwnedAddress::FREE)?;
         for (slot, entry) in slots.iter_mut().enumerate() {
             entry.next = if slot + 1 < capacity { slot as u32 + 1 } else { NONE };
@@ -137,8 +193,8 @@ impl AddressOwners {
         Ok(Self {
             slots,
             index: Index::new(capacity)?,
-            hash_key: HashKey::new([config.seed[2] ^ 0x6f77_6e65, config.seed[3]]),
-            hold_sec: config.quarantine_sec,
+            hash_key: HashKey::new(seed),
+            hold_sec,
             free_head: if capacity > 0 { 0 } else { NONE },
             oldest: NONE,
             newest: NONE,
@@ -149,21 +205,41 @@ impl AddressOwners {
         self.slots.bytes() + self.index.bytes()
     }
 
-    fn hash(&self, address: u32) -> Hash {
-        self.hash_key.hash2([u64::from(address), 0])
+    /// Sets how long entries rest from now on.
+    pub(crate) fn set_hold_sec(&mut self, hold_sec: u32) {
+        self.hold_sec = hold_sec;
     }
 
-    fn find(&self, address: u32, mut is_it: impl FnMut(&OwnedAddress) -> bool) -> Option<u32> {
-        self.index.find(self.hash(address), |slot| {
+    fn hash(&self, held: HeldAddress) -> Hash {
+        self.hash_key.hash2([held.word(), 0])
+    }
+
+    fn find(&self, held: HeldAddress, mut is_it: impl FnMut(&OwnedAddress) -> bool) -> Option<u32> {
+        self.index.find(self.hash(held), |slot| {
             let entry = &self.slots[slot as usize];
-            entry.address == address && is_it(entry)
+            entry.held == held && is_it(entry)
         })
     }
 
+    /// Returns the outer address and the key of the home of this shard that has an address: of
+    /// several, the one that was first.
+    pub(crate) fn holder(&self, held: HeldAddress, shard: ShardId) -> Option<(u32, Option<u32>)> {
+        let mut first: Option<&OwnedAddress> = None;
+        self.index.find(self.hash(held), |slot| {
+            let entry = &self.slots[slot as usize];
+            let is_it = entry.held == held && entry.owner.shard == shard;
+            if is_it && first.is_none_or(|first| entry.is_before(first)) {
+                first = Some(entry);
+            }
+            false
+        });
+        first.map(|entry| (entry.owner.outer, entry.owner.gre_key))
+    }
+
     /// Adds a record of the owner with this address, if no other home has it.
-    fn claim(
+    pub(crate) fn claim(
         &mut self,
-        address: u32,
+        address: HeldAddress,
         owner: Owner,
         now: Tick,
         events: &mut BlockEvents,
@@ -192,9 +268,9 @@ impl AddressOwners {
 
     /// Adds a record of a copy: its lane's owner has decided, so nothing is checked. None if there
     /// is no room.
-    fn hold(
+    pub(crate) fn hold(
         &mut self,
-        address: u32,
+        address: HeldAddress,
         owner: Owner,
         created: Tick,
         events: &mut BlockEvents,
@@ -212,7 +288,7 @@ impl AddressOwners {
 
     fn enter(
         &mut self,
-        address: u32,
+        address: HeldAddress,
         owner: Owner,
         own: Option<u32>,
         since: Tick,
@@ -231,7 +307,7 @@ impl AddressOwners {
 
     fn create(
         &mut self,
-        address: u32,
+        address: HeldAddress,
         owner: Owner,
         since: Tick,
         events: &mut BlockEvents,
@@ -246,12 +322,12 @@ impl AddressOwners {
         }
         let entry = &mut self.slots[slot as usize];
         self.free_head = entry.next;
-        *entry = OwnedAddress { address, owner, since, ..OwnedAddress::FREE };
+        *entry = OwnedAddress { held: address, owner, since, ..OwnedAddress::FREE };
         Some(slot)
     }
 
     /// Records that a flow in an owned lane stands.
-    fn note_use(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
+    pub(crate) fn note_use(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         if !std::mem::replace(&mut entry.is_used, true) {
             entry.since = now;
@@ -263,37 +339,14 @@ impl AddressOwners {
     fn log_use(&mut self, slot: u32, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         if !entry.is_logged {
-            let event = BlockEventKind::Allocated(entry.block());
+            let event = entry.event(HoldingChange::Taken);
             entry.is_logged = events.push_address(entry.owner.shard, event);
         }
     }
 
-    /// Logs for up to `budget` slots, from this one on, which home of the shard has which address.
-    /// Returns the slot to continue from, how many addresses were logged, and whether there are no
-    /// more.
-    pub(crate) fn list(
-        &mut self,
-        shard: ShardId,
-        from: u32,
-        budget: u32,
-        events: &mut BlockEvents,
-    ) -> (u32, u32, bool) {
-        let all = self.slots.len() as u32;
-        let until = all.min(from.saturating_add(budget));
-        let mut logged = 0;
-        for slot in from..until {
-            let entry = &mut self.slots[slot as usize];
-            if entry.is_used && entry.owner.shard == shard {
-                entry.is_logged = events.push_address(shard, BlockEventKind::Held(entry.block()));
-                logged += 1;
-            }
-        }
-        (until, logged, until == all)
-    }
-
     /// Removes a record. After the last one the address rests; one that no flow stood on is free at
     /// once.
-    fn release(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
+    pub(crate) fn release(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         entry.records -= 1;
         if entry.records > 0 {
@@ -312,7 +365,7 @@ impl AddressOwners {
     }
 
     /// Frees up to `ends_max` addresses that have rested.
-    fn expire(&mut self, now: Tick, ends_max: usize, events: &mut BlockEvents) {
+    pub(crate) fn expire(&mut self, now: Tick, ends_max: usize, events: &mut BlockEvents) {
         for _ in 0..ends_max {
             let oldest = self.oldest;
             if oldest == NONE || !self.slots[oldest as usize].is_over(self.hold_sec, now) {
@@ -346,10 +399,10 @@ impl AddressOwners {
         }
         let entry = self.slots[slot as usize];
         assert!(entry.records == 0, "an address that is freed has no record");
-        let was_indexed = self.index.remove(self.hash(entry.address), slot);
+        let was_indexed = self.index.remove(self.hash(entry.held), slot);
         assert!(was_indexed, "an owner is in the index");
         if entry.is_logged {
-            events.push_address(entry.owner.shard, BlockEventKind::Released(entry.block()));
+            events.push_address(entry.owner.shard, entry.event(HoldingChange::Released));
         }
         self.slots[slot as usize] = OwnedAddress { next: self.free_head, ..OwnedAddress::FREE };
         self.free_head = slot;
@@ -377,7 +430,7 @@ impl AddressOwners {
 }
 
 impl Nat {
-    fn owner(&self, home: &Home) -> Owner {
+    pub(crate) fn owner(&self, home: &Home) -> Owner {
         let Home { shard, outer, gre_key } = self.identity(home);
         Owner { shard: self.shards.id(shard), outer, gre_key }
     }
@@ -394,7 +447,7 @@ impl Nat {
             return Err(Refusal::InsideNotPublic);
         }
         let owner = self.owner(home);
-        self.owners.claim(address, owner, self.now, &mut self.events)
+        self.owners.claim(HeldAddress::Address(address), owner, self.now, &mut self.events)
     }
 
     /// As [`claim_address`](Self::claim_address), for a copy. None if there is no room.
@@ -406,7 +459,7 @@ impl Nat {
         created: Tick,
     ) -> Option<u32> {
         let owner = self.owner(home);
-        self.owners.hold(address, owner, created, &mut self.events)
+        self.owners.hold(HeldAddress::Address(address), owner, created, &mut self.events)
     }
 
     /// Records that the flow that an address was claimed for stands.
@@ -424,5 +477,6 @@ impl Nat {
     /// Frees the addresses whose rest is over.
     pub(crate) fn expire_addresses(&mut self, now: Tick, ends_max: usize) {
         self.owners.expire(now, ends_max, &mut self.events);
+        self.claims.expire(now, ends_max, &mut self.events);
     }
 }

@@ -266,7 +266,12 @@ impl Nat {
         }
         let protocol = mapping.protocol;
         let mut is_answered = mapping.first.state.is_answered(protocol);
-        let mut next = if mapping.sessions > 0 { mapping.sessions_head } else { RecordId::NONE };
+        if mapping.kind.is_ipv6() && !is_answered {
+            self.totals.flow_expired += 1;
+            return self.end_flow6(id);
+        }
+        let has_sessions = !mapping.kind.is_ipv6() && mapping.sessions > 0;
+        let mut next = if has_sessions { mapping.sessions_head } else { RecordId::NONE };
         while next != RecordId::NONE && !is_answered {
             let session = self.sessions.get(next);
             is_answered = session.remote.state.is_answered(protocol);

@@ -40,6 +40,7 @@ fn config(filtering: Filtering, replicas: u8) -> NatConfig {
         shards: vec![NatShardConfig {
             id: ShardId(1),
             public: vec!["203.0.113.0/31".parse().unwrap()],
+            public6: Vec::new(),
             subscribers_max: CAPACITY,
         }],
         seed: [1, 2, 3, 4],

@@ -88,7 +88,7 @@ impl Nat {
 
     /// Notes the group that a subscriber is in now.
     pub(crate) fn note_group(&mut self, slot: u32) {
-        let group = self.rules.set.group_of(self.subscribers.get(slot).outer);
+        let group = self.group_of(&self.subscribers.get(slot).home());
         self.subscribers.get_mut(slot).group = group;
     }
 

@@ -5,8 +5,8 @@
 //! for an established packet.
 
 mod block_lists;
-mod refused;
 mod shard_homes;
+mod side_counts;
 
 use weir_flow::{Candidate, Hash, HashKey, Index, OutOfMemory, Region};
 
@@ -18,6 +18,7 @@ use crate::subscribers::admission::{AdmissionPace, Memory, spare_slots};
 use crate::subscribers::allowance::HomeStart;
 pub(crate) use block_lists::HeldBlock;
 use shard_homes::{ShardHomes, shard_maxima};
+use side_counts::SideCounts;
 
 /// Maximum number of subscribers of all shards of a worker.
 pub const SUBSCRIBERS_TOTAL_MAX: u64 = 1 << 22;
@@ -140,8 +141,17 @@ impl Subscriber {
         (self.flags & KEYED != 0).then_some(self.gre_key)
     }
 
+    #[inline(always)]
     pub(crate) fn home(&self) -> Home {
         Home { shard: self.shard, outer: self.outer, gre_key: self.gre_key() }
+    }
+
+    /// Remembers the GRE key that the home uses now. Where keys tell homes apart, it is the same.
+    pub(crate) fn note_gre_key(&mut self, key: Option<u32>) {
+        if self.gre_key() != key {
+            self.gre_key = key.unwrap_or(0);
+            self.flags = self.flags & !KEYED | if key.is_some() { KEYED } else { 0 };
+        }
     }
 }
 
@@ -149,8 +159,7 @@ impl Subscriber {
 #[derive(Debug)]
 pub(crate) struct Subscribers {
     slots: Region<Subscriber>,
-    /// Per slot the flows that were refused to the home; written when one is.
-    refused: Region<u32>,
+    side_counts: SideCounts,
     /// Per slot room for `list_blocks`, the first `Subscriber::blocks` of them valid.
     block_lists: Region<HeldBlock>,
     /// The largest quota that the lists have room for: blocks that one worker may give a home.
@@ -177,7 +186,7 @@ impl Subscribers {
     pub(crate) fn bytes_for(config: &NatConfig, quota_blocks: u32) -> usize {
         let total = Self::slots_for(config);
         Region::<Subscriber>::bytes_for(total)
-            + Region::<u32>::bytes_for(total)
+            + SideCounts::bytes_for(config, total)
             + Region::<HeldBlock>::bytes_for(
                 total * (quota_blocks * config.lists_per_home()) as usize,
             )
@@ -202,13 +211,13 @@ impl Subscribers {
         }
         Ok(Self {
             slots,
-            refused: Region::new(total, 0)?,
+            side_counts: SideCounts::new(config, total)?,
             block_lists: Region::new(total * list_blocks as usize, HeldBlock::NONE)?,
             quota_blocks_max: quota_blocks,
             list_blocks,
             index: Index::new(total)?,
             hash_key: HashKey::new([config.seed[2] ^ 0x7375, config.seed[3]]),
-            by_key: config.gre_key_identifies_home,
+            by_key: config.tells_homes_by_key(),
             free_head: if total > 0 { 0 } else { NONE },
             shards: shard_maxima(config).map(|max| ShardHomes::new(config, max)).collect(),
             new_homes_per_sec: config.new_homes_per_sec,
@@ -342,7 +351,7 @@ impl Subscribers {
             self.of_mut(subscriber.shard).admitted -= 1;
         }
         self.slots[slot as usize] = Subscriber { outer: self.free_head, ..Subscriber::FREE };
-        self.refused[slot as usize] = 0;
+        self.side_counts.clear(slot);
         self.free_head = slot;
     }
 
@@ -497,8 +506,7 @@ impl Subscribers {
         self.slots.len() as u32
     }
 
-    /// Returns the number of positions where homes of one outer address may be: shards, or slots if
-    /// keys tell homes apart.
+    /// Returns the number of positions of homes with one outer address: shards, or slots with keys.
     pub(crate) fn home_positions(&self) -> u32 {
         if self.by_key { self.slots() } else { self.shards.len() as u32 }
     }
@@ -510,12 +518,6 @@ impl Subscribers {
             return (subscriber.is_live() && subscriber.outer == outer).then_some(position);
         }
         self.find(&Home { shard: ShardIndex(position as u16), outer, gre_key: None })
-    }
-
-    /// Returns what tells a home from others with its outer address.
-    pub(crate) fn identity(&self, slot: u32) -> (ShardIndex, Option<u32>) {
-        let subscriber = self.get(slot);
-        (subscriber.shard, subscriber.gre_key().filter(|_| self.by_key))
     }
 
     /// Returns the number of admitted homes of a shard.
@@ -547,7 +549,7 @@ impl Subscribers {
 
     pub(crate) fn bytes(&self) -> usize {
         self.slots.bytes()
-            + self.refused.bytes()
+            + self.side_counts.bytes()
             + self.block_lists.bytes()
             + self.index.bytes()
             + self.memory.bytes()

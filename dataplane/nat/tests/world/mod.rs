@@ -25,7 +25,12 @@ pub(crate) fn config() -> NatConfig {
 }
 
 pub(crate) fn shard(id: u32, public: &str) -> NatShardConfig {
-    NatShardConfig { id: ShardId(id), public: vec![public.parse().unwrap()], subscribers_max: 256 }
+    NatShardConfig {
+        id: ShardId(id),
+        public: vec![public.parse().unwrap()],
+        public6: Vec::new(),
+        subscribers_max: 256,
+    }
 }
 
 pub(crate) fn address(text: &str) -> u32 {

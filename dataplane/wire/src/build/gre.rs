@@ -9,13 +9,15 @@ pub struct GreBuilder {
     header: GreHeader,
 }
 
-/// Starts a header; pass it to [`super::Ipv4Builder::gre`].
+/// Starts a header; pass it to [`super::Ipv4Builder::gre`] or
+/// [`super::Ipv6Builder::gre`].
 pub fn gre() -> GreBuilder {
     GreBuilder { header: GreHeader::new(PROTOCOL_IPV4) }
 }
 
 impl GreBuilder {
-    /// Sets the ethertype of the payload; 0 for a keepalive.
+    /// Sets the ethertype of the payload: [`crate::gre::PROTOCOL_IPV6`] for an IPv6 packet, 0 for a
+    /// keepalive.
     pub fn protocol(mut self, protocol: u16) -> Self {
         self.header.protocol = protocol;
         self

@@ -1,12 +1,12 @@
 //! The IPv4 header, and everything that can follow it.
 
+use super::udp::udp_datagram;
 use super::{GreBuilder, TcpBuilder, icmp_echo, icmp_error, icmp_message};
 use crate::icmp::{
     CODE_PORT_UNREACHABLE, CODE_TTL_EXCEEDED, DESTINATION_UNREACHABLE, ECHO_REPLY, ECHO_REQUEST,
     TIME_EXCEEDED,
 };
 use crate::ipv4::{Ipv4, PROTOCOL_GRE, PROTOCOL_ICMP, PROTOCOL_IPIP, PROTOCOL_TCP, PROTOCOL_UDP};
-use crate::udp::Udp;
 use crate::{checksum, udp};
 use core::net::Ipv4Addr;
 use zerocopy::IntoBytes;
@@ -134,7 +134,7 @@ impl Ipv4Builder {
         destination_port: u16,
         payload: impl AsRef<[u8]>,
     ) -> Vec<u8> {
-        let mut datagram = datagram(source_port, destination_port, payload.as_ref());
+        let mut datagram = udp_datagram(source_port, destination_port, payload.as_ref());
         let checksum = udp::checksum(self.source(), self.destination(), &datagram);
         datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
         self.payload(PROTOCOL_UDP, datagram)
@@ -147,7 +147,7 @@ impl Ipv4Builder {
         destination_port: u16,
         payload: impl AsRef<[u8]>,
     ) -> Vec<u8> {
-        let datagram = datagram(source_port, destination_port, payload.as_ref());
+        let datagram = udp_datagram(source_port, destination_port, payload.as_ref());
         self.payload(PROTOCOL_UDP, datagram)
     }
 
@@ -220,10 +220,4 @@ impl Ipv4Builder {
     fn destination(&self) -> u32 {
         self.header.destination.get()
     }
-}
-
-fn datagram(source_port: u16, destination_port: u16, payload: &[u8]) -> Vec<u8> {
-    let payload_len = u16::try_from(payload.len()).expect("a UDP payload has at most 65,507 bytes");
-    let header = Udp::new(source_port, destination_port, payload_len);
-    [header.as_bytes(), payload].concat()
 }

@@ -1,7 +1,9 @@
 //! Frames around packets.
 
 use crate::arp::{Arp, REQUEST};
-use crate::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_VLAN, Ethernet, Mac, Vlan};
+use crate::ethernet::{
+    ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN, Ethernet, Mac, Vlan,
+};
 use zerocopy::IntoBytes;
 
 /// Returns the locally administered address `02:00:00:00:00:n`.
@@ -12,6 +14,11 @@ pub fn mac(n: u8) -> Mac {
 /// Builds a frame around an IPv4 packet. Not padded to 60 bytes.
 pub fn ethernet(destination: Mac, source: Mac, packet: impl AsRef<[u8]>) -> Vec<u8> {
     ethernet_of(ETHERTYPE_IPV4, destination, source, packet)
+}
+
+/// Builds a frame around an IPv6 packet. Not padded to 60 bytes.
+pub fn ethernet6(destination: Mac, source: Mac, packet: impl AsRef<[u8]>) -> Vec<u8> {
+    ethernet_of(ETHERTYPE_IPV6, destination, source, packet)
 }
 
 /// Builds a frame around a payload of any ethertype.

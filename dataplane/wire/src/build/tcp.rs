@@ -13,7 +13,8 @@ pub struct TcpBuilder {
     payload: Vec<u8>,
 }
 
-/// Starts a segment; pass it to [`super::Ipv4Builder::tcp`].
+/// Starts a segment; pass it to [`super::Ipv4Builder::tcp`] or
+/// [`super::Ipv6Builder::tcp`].
 pub fn tcp(source_port: u16, destination_port: u16) -> TcpBuilder {
     let header = Tcp {
         source_port: U16::new(source_port),
@@ -92,12 +93,21 @@ impl TcpBuilder {
     }
 
     /// Builds the segment with its checksum, between two addresses in host order.
-    pub fn build(mut self, source: u32, destination: u32) -> Vec<u8> {
+    pub fn build(self, source: u32, destination: u32) -> Vec<u8> {
+        self.with_checksum(|segment| tcp::checksum(source, destination, segment))
+    }
+
+    /// Builds the segment with its checksum over IPv6, between two addresses in host order.
+    pub fn build6(self, source: u128, destination: u128) -> Vec<u8> {
+        self.with_checksum(|segment| tcp::checksum6(source, destination, segment))
+    }
+
+    fn with_checksum(mut self, checksum: impl FnOnce(&[u8]) -> u16) -> Vec<u8> {
         self.options.resize(self.options.len().next_multiple_of(4), 0);
         self.header.offset_reserved = ((Tcp::LEN + self.options.len()) as u8 / 4) << 4;
         self.header.checksum.set(0);
         let mut segment = [self.header.as_bytes(), &self.options, &self.payload].concat();
-        let checksum = tcp::checksum(source, destination, &segment);
+        let checksum = checksum(&segment);
         segment[16..18].copy_from_slice(&checksum.to_be_bytes());
         segment
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::arp::Arp;
 use crate::ethernet::{ETHERTYPE_ARP, Mac, parse_link};
+use crate::ipv6 as ip6_header;
 use crate::verify;
 use crate::{gre as gre_header, icmp as icmp_header, ipv4 as ip_header};
 
@@ -97,4 +98,55 @@ fn fragment_of_a_fragment_keeps_its_offset() {
 #[should_panic(expected = "not an IPv4 address")]
 fn text_that_is_no_address_panics() {
     let _ = ipv4("10.0.0.256", "10.0.0.1");
+}
+
+#[test]
+fn reassembled_ipv6_fragments_equal_the_packet() {
+    let payload: Vec<u8> = (0..3000).map(|n| n as u8).collect();
+    // The first two headers stay in front of the fragment header.
+    let whole = ipv6("2001:db8::1", "2001:db8::2")
+        .hop_by_hop(&[5, 2, 0, 0])
+        .routing(4, 0, &[0; 4])
+        .destination_options(&[])
+        .udp(1, 2, payload);
+    for mtu in [72, 1001, 1280, 1500, whole.len() - 1] {
+        let parts = fragments6(&whole, mtu, 77);
+        assert!(parts.len() > 1);
+        let mut assembled = whole[..56].to_vec();
+        for (index, part) in parts.iter().enumerate() {
+            let (_, total) = ip6_header::parse(part).unwrap();
+            assert!(total == part.len() && total <= mtu);
+            let fragment = ip6_header::walk(part, total).unwrap().fragment.unwrap();
+            assert_eq!((fragment.at, fragment.identification), (56, 77));
+            assert_eq!(usize::from(fragment.offset), assembled.len() - 56);
+            assert_eq!(fragment.more_fragments, index + 1 < parts.len());
+            assert_eq!((part[40], part[48], part[56]), (43, 44, 60), "next headers");
+            assembled.extend_from_slice(&part[64..]);
+        }
+        assert_eq!(assembled, whole, "MTU {mtu}");
+    }
+    assert_eq!(fragments6(&whole, whole.len(), 77), std::slice::from_ref(&whole));
+}
+
+#[test]
+fn ipv6_error_has_at_most_1280_bytes() {
+    let offending = ipv6("2001:db8::1", "2001:db8::2").udp(1, 2, [0; 2000]);
+    let builder = || ipv6("2001:db8::9", "2001:db8::1");
+    assert_eq!(builder().time_exceeded(&offending).len(), 1280);
+    assert_eq!(builder().hop_by_hop(&[]).port_unreachable(&offending).len(), 1280);
+    assert_eq!(builder().packet_too_big(1400, &offending[..100]).len(), 148);
+}
+
+#[test]
+fn ipv6_addresses_have_four_forms() {
+    let number = 0x2001_0db8_0000_0000_0000_0000_0000_0001_u128;
+    let text = ipv6("2001:db8::1", number).payload(59, []);
+    let others = ipv6(core::net::Ipv6Addr::from(number), number.to_be_bytes()).payload(59, []);
+    assert_eq!(text, others);
+}
+
+#[test]
+#[should_panic(expected = "not an IPv6 address")]
+fn text_that_is_no_ipv6_address_panics() {
+    let _ = ipv6("2001:db8::g", "::1");
 }

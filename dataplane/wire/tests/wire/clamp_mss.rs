@@ -4,7 +4,7 @@
 use bolero::generator::*;
 use bolero::{TypeGenerator, check};
 use weir_wire::build::{TcpBuilder, tcp};
-use weir_wire::tcp::{SYN, checksum_ok, clamp_mss};
+use weir_wire::tcp::{SYN, checksum_ok, checksum6_ok, clamp_mss};
 
 #[derive(Clone, Debug, TypeGenerator)]
 enum TcpOption {
@@ -37,7 +37,10 @@ impl TcpOption {
     }
 }
 
-fn segment(options: &[TcpOption], flags: u8, payload: &[u8], mss_max: u16) -> Vec<u8> {
+/// Addresses of a segment over IPv6.
+const ADDRESSES: (u128, u128) = (0x2001_0db8 << 96 | 1, 0xfd00 << 112 | 2);
+
+fn segment(options: &[TcpOption], flags: u8, payload: &[u8], mss_max: u16) -> TcpBuilder {
     let start = tcp(40_000, 80).flags(flags).payload(payload);
     let mut room = 40;
     let add = |segment: TcpBuilder, option: &TcpOption| {
@@ -48,7 +51,7 @@ fn segment(options: &[TcpOption], flags: u8, payload: &[u8], mss_max: u16) -> Ve
         room -= bytes.len();
         segment.option(&bytes)
     };
-    options.iter().fold(start, add).build(1, 2)
+    options.iter().fold(start, add)
 }
 
 #[test]
@@ -58,13 +61,19 @@ fn clamped_segment_equals_one_built_with_a_smaller_mss() {
         .with_iterations(10_000)
         .with_generator((options, produce::<u8>(), produce::<Vec<u8>>(), produce::<u16>()))
         .for_each(|(options, flags, payload, max)| {
-            let original = segment(options, *flags, payload, u16::MAX);
             let max_or_none = if flags & SYN == 0 { u16::MAX } else { *max };
-            let expected = segment(options, *flags, payload, max_or_none);
-            let mut clamped = original.clone();
-            let changed = clamp_mss(&mut clamped, *max);
-            assert_eq!(clamped, expected);
-            assert_eq!(changed, clamped != original);
+            let [original, expected] =
+                [u16::MAX, max_or_none].map(|max| segment(options, *flags, payload, max));
+            let (source, destination) = ADDRESSES;
+            let over_ipv4 = (original.clone().build(1, 2), expected.clone().build(1, 2));
+            let over_ipv6 =
+                (original.build6(source, destination), expected.build6(source, destination));
+            for (original, expected) in [over_ipv4, over_ipv6] {
+                let mut clamped = original.clone();
+                let changed = clamp_mss(&mut clamped, *max);
+                assert_eq!(clamped, expected);
+                assert_eq!(changed, clamped != original);
+            }
         });
 }
 
@@ -78,8 +87,12 @@ fn damaged_options_change_only_an_mss_and_the_checksum() {
                 .iter()
                 .map(|byte| if byte & 0x80 == 0 { byte % 6 } else { *byte })
                 .collect();
-            let original =
-                tcp(40_000, 80).syn().option(&options).payload([2, 4, 0xff, 0xff]).build(1, 2);
+            let original = tcp(40_000, 80).syn().option(&options).payload([2, 4, 0xff, 0xff]);
+            let (source, destination) = ADDRESSES;
+            let mut over_ipv6 = original.clone().build6(source, destination);
+            clamp_mss(&mut over_ipv6, *max);
+            assert!(checksum6_ok(source, destination, &over_ipv6));
+            let original = original.build(1, 2);
             let mut clamped = original.clone();
             clamp_mss(&mut clamped, *max);
             assert_eq!(clamped.len(), original.len());

@@ -4,6 +4,9 @@
 mod any_bytes;
 mod clamp_mss;
 mod differential;
+mod differential6;
 mod incremental_checksum;
+mod incremental_checksum6;
 mod packets;
+mod packets6;
 mod round_trip;

@@ -2,7 +2,7 @@
 
 use bolero::TypeGenerator;
 use bolero::generator::*;
-use weir_wire::build::{self, Ipv4Builder};
+use weir_wire::build::{self, GreBuilder, Ipv4Builder};
 use weir_wire::icmp;
 
 /// Content of an IPv4 packet.
@@ -108,11 +108,15 @@ impl Content {
 
 impl Tunnel {
     fn around(&self, packet: Vec<u8>) -> Vec<u8> {
+        build::ipv4(self.addresses.0, self.addresses.1).gre(self.header(), packet)
+    }
+
+    /// Returns the GRE header, for an IPv4 packet.
+    pub(crate) fn header(&self) -> GreBuilder {
         let header = build::gre().maybe_key(self.key);
         let header =
             self.sequence.iter().fold(header, |header, &sequence| header.sequence(sequence));
-        let header = if self.has_checksum { header.checksum() } else { header };
-        build::ipv4(self.addresses.0, self.addresses.1).gre(header, packet)
+        if self.has_checksum { header.checksum() } else { header }
     }
 }
 

@@ -4,7 +4,10 @@ use bolero::check;
 use weir_wire::arp::{self, Arp};
 use weir_wire::ethernet::{self, Ethernet, Mac, Vlan};
 use weir_wire::icmp::{self, Icmp};
+use weir_wire::icmp6::{self, Icmp6};
 use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::ipv6::{self, Ipv6};
+use weir_wire::ndp::{self, NdpMessage, NdpPacket, NeighborAdvertisement, NeighborSolicitation};
 use weir_wire::tcp::{self, Tcp};
 use weir_wire::udp::{self, Udp};
 use weir_wire::{U16, U32, gre};
@@ -77,6 +80,81 @@ fn ipv4() {
                 (dont, more, offset)
             );
             assert_eq!(header.is_fragment(), more || offset > 0);
+        },
+    );
+}
+
+#[test]
+fn ipv6() {
+    check!().with_type::<(u128, u128, u8, u8, u8, u32)>().cloned().for_each(
+        |(source, destination, next_header, class, hop_limit, label)| {
+            let mut buffer = BUFFER;
+            let mut header = Ipv6::new(source, destination, next_header, 24);
+            header.set_traffic_class(class);
+            header.set_flow_label(label);
+            header.hop_limit = hop_limit;
+            header.emit(&mut buffer);
+            assert_eq!(ipv6::parse(&buffer), Ok((&header, 64)));
+            assert_eq!((header.traffic_class(), header.version()), (class, 6));
+            assert_eq!((header.dscp() << 2) | header.ecn(), class);
+            assert_eq!(header.flow_label(), label & 0xf_ffff);
+            assert_eq!((header.source.get(), header.destination.get()), (source, destination));
+        },
+    );
+}
+
+#[test]
+fn icmp6() {
+    check!().with_type::<(u8, u8, u16, u32)>().cloned().for_each(|(kind, code, id, mtu)| {
+        let mut buffer = BUFFER;
+        let mut header = Icmp6::new(kind, code, [0; 4]);
+        header.set_mtu(mtu);
+        assert_eq!((header.mtu(), header.pointer()), (mtu, mtu));
+        header.set_identifier(id);
+        header.emit(&mut buffer);
+        assert_eq!(icmp6::parse(&buffer), Ok(&header));
+        assert_eq!((header.identifier(), header.sequence()), (id, mtu as u16));
+    });
+}
+
+#[test]
+fn ndp() {
+    check!().with_type::<(u128, u128, [u8; 6], bool)>().cloned().for_each(
+        |(source, target, mac, is_router)| {
+            // A source is not `::`, and neither it nor a target is multicast.
+            let (source, target, mac) = (source >> 1 | 2, target >> 1, Mac(mac));
+            let group = ipv6::solicited_node(target);
+            let read = |packet: &NdpPacket| {
+                let (ip, total_length) = ipv6::parse(packet.as_bytes()).unwrap();
+                assert_eq!(total_length, packet.as_bytes().len());
+                assert_eq!(ip.destination.get(), packet.destination());
+                ndp::parse(ip, &packet.as_bytes()[Ipv6::LEN..])
+            };
+            let question =
+                NeighborSolicitation { source, destination: group, target, source_mac: Some(mac) };
+            let packet = NdpPacket::solicitation(source, mac, target);
+            assert_eq!(read(&packet), Ok(NdpMessage::Solicitation(question)));
+            let probe = NeighborSolicitation { destination: target, ..question };
+            let packet = NdpPacket::probe(source, mac, target);
+            assert_eq!(read(&packet), Ok(NdpMessage::Solicitation(probe)));
+            let detection = NeighborSolicitation { source: 0, source_mac: None, ..question };
+            let packet = NdpPacket::duplicate_detection(target);
+            assert_eq!(read(&packet), Ok(NdpMessage::Solicitation(detection)));
+            let advertisement = NeighborAdvertisement {
+                source: target,
+                destination: ipv6::ALL_NODES,
+                target,
+                is_router,
+                is_solicited: false,
+                is_override: true,
+                target_mac: Some(mac),
+            };
+            let packet = NdpPacket::unsolicited(target, mac, is_router);
+            assert_eq!(read(&packet), Ok(NdpMessage::Advertisement(advertisement)));
+            let answer =
+                NeighborAdvertisement { destination: source, is_solicited: true, ..advertisement };
+            let packet = NdpPacket::answer(&question, mac, is_router);
+            assert_eq!(read(&packet), Ok(NdpMessage::Advertisement(answer)));
         },
     );
 }

@@ -19,6 +19,8 @@ const TURN_WRITES: usize = 64;
 const TURN_DATAGRAMS: usize = 32;
 /// The spool is read while fewer events than this wait.
 const READ_AHEAD_EVENTS: usize = 1024;
+/// Largest number of readings of the spool in one turn: the collector may get none of the events.
+const TURN_READS: usize = 64;
 /// Resolution of the times at which bytes were acknowledged.
 const MARK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -72,17 +74,22 @@ impl Courier {
     /// Reads events from the spool while there is a connection and room for them.
     fn read_spool(&mut self) {
         let is_up = matches!(self.link, CollectorLink::Up(_));
+        let has_prefixes = self.orders.has_prefixes;
         let Some(spool) = self.orders.spool.as_mut().filter(|_| is_up) else { return };
-        while self.flight.waiting() < READ_AHEAD_EVENTS
-            && self.flight.room() > READ_AHEAD_EVENTS
-            && spool.has_unread()
-        {
+        for _ in 0..TURN_READS {
+            let is_room =
+                self.flight.waiting() < READ_AHEAD_EVENTS && self.flight.room() > READ_AHEAD_EVENTS;
             self.read.clear();
-            if !spool.read(&mut self.read) {
+            if !is_room || !spool.has_unread() || !spool.read(&mut self.read) {
                 break;
             }
             for (event, position) in self.read.drain(..) {
-                self.flight.push(event, Some(position));
+                if event.kind.is_for(has_prefixes) {
+                    self.flight.push(event, Some(position));
+                } else if !self.flight.pass(position) {
+                    spool.taken(position);
+                    add(&self.shared.counters.confirmed, 1);
+                }
             }
         }
     }

@@ -21,6 +21,9 @@ impl Courier {
                 }
                 let Some(event) = event else { break };
                 is_any = true;
+                if !event.kind.is_for(self.orders.has_prefixes) {
+                    continue;
+                }
                 self.node = event.node;
                 self.report_lost(event.time_ms);
                 self.fresh.push(event);

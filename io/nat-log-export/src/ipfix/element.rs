@@ -3,9 +3,11 @@
 //! Numbers and types are those of the registry "IP Flow Information Export (IPFIX) Entities" of
 //! IANA (RFC 7012); the templates of RFC 8158 section 5 determine the elements of each event.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::nat_event::{ExportedBlock, ExportedHome, ExportedSession, NatEvent, NatEventKind};
+use crate::nat_event::{
+    ExportedBlock, ExportedHome, ExportedPrefix, ExportedSession, NatEvent, NatEventKind,
+};
 
 /// Set in the number of an enterprise-specific element (RFC 7011, section 3.2).
 const ENTERPRISE_BIT: u16 = 0x8000;
@@ -17,6 +19,10 @@ mod nat_event_type {
     pub(super) const NAT44_SESSION_DELETE: u8 = 5;
     pub(super) const PORTS_EXHAUSTED: u8 = 12;
     pub(super) const QUOTA_EXCEEDED: u8 = 13;
+    /// A claim of an IPv6 prefix: RFC 8158 has this event and the next for an inside address that
+    /// gets a public one, and none for a home that gets addresses for itself.
+    pub(super) const ADDRESS_BINDING_CREATE: u8 = 14;
+    pub(super) const ADDRESS_BINDING_DELETE: u8 = 15;
     pub(super) const PORT_BLOCK_ALLOCATION: u8 = 16;
     pub(super) const PORT_BLOCK_DEALLOCATION: u8 = 17;
 }
@@ -34,8 +40,10 @@ pub(crate) enum Element {
     SourceIpv4Address,
     DestinationTransportPort,
     DestinationIpv4Address,
+    SourceIpv6PrefixLength,
     ExportingProcessId,
     NotSentFlowTotalCount,
+    SourceIpv6Prefix,
     PostNatSourceIpv4Address,
     PostNatDestinationIpv4Address,
     PostNaptSourceTransportPort,
@@ -71,8 +79,10 @@ impl Element {
             Self::SourceIpv4Address => (8, 4),
             Self::DestinationTransportPort => (11, 2),
             Self::DestinationIpv4Address => (12, 4),
+            Self::SourceIpv6PrefixLength => (29, 1),
             Self::ExportingProcessId => (144, 4),
             Self::NotSentFlowTotalCount => (166, 8),
+            Self::SourceIpv6Prefix => (170, 16),
             Self::PostNatSourceIpv4Address => (225, 4),
             Self::PostNatDestinationIpv4Address => (226, 4),
             Self::PostNaptSourceTransportPort => (227, 2),
@@ -137,8 +147,10 @@ impl Element {
                 let remote = session(kind).and_then(|session| session.remote);
                 put_address(out, remote.map_or(Ipv4Addr::UNSPECIFIED, |remote| *remote.ip()));
             }
+            Self::SourceIpv6PrefixLength => out.push(ExportedPrefix::LENGTH),
             Self::ExportingProcessId => put_u32(out, EXPORTING_PROCESS),
             Self::NotSentFlowTotalCount => put_u64(out, lost_total(kind)),
+            Self::SourceIpv6Prefix => out.extend_from_slice(&prefix(kind).octets()),
             Self::PostNatSourceIpv4Address => put_address(out, public(kind)),
             Self::PostNaptSourceTransportPort => {
                 put_u16(out, session(kind).map_or(0, |it| it.public.port()));
@@ -190,6 +202,8 @@ fn nat_event(kind: &NatEventKind) -> u8 {
     match kind {
         NatEventKind::BlockAllocated(_) | NatEventKind::BlockHeld { .. } => PORT_BLOCK_ALLOCATION,
         NatEventKind::BlockReleased(_) => PORT_BLOCK_DEALLOCATION,
+        NatEventKind::PrefixClaimed(_) | NatEventKind::PrefixHeld(_) => ADDRESS_BINDING_CREATE,
+        NatEventKind::PrefixReleased(_) => ADDRESS_BINDING_DELETE,
         NatEventKind::SessionBegun(_) => NAT44_SESSION_CREATE,
         NatEventKind::SessionEnded(_) => NAT44_SESSION_DELETE,
         NatEventKind::QuotaExceeded { .. } => QUOTA_EXCEEDED,
@@ -213,6 +227,10 @@ fn session(kind: &NatEventKind) -> Option<&ExportedSession> {
         NatEventKind::SessionBegun(session) | NatEventKind::SessionEnded(session) => Some(session),
         _ => None,
     }
+}
+
+fn prefix(kind: &NatEventKind) -> Ipv6Addr {
+    kind.prefix().map_or(Ipv6Addr::UNSPECIFIED, |prefix| prefix.first())
 }
 
 /// Returns the number of ports; 0, "not specified", for the one block that has more ports than the

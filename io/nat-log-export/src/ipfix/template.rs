@@ -49,8 +49,17 @@ macro_rules! exhausted {
     };
 }
 
+macro_rules! prefix {
+    ($($more:ident),*) => {
+        &[
+            ObservationTimeMilliseconds, NatEvent, NatInstanceId, SourceIpv4Address,
+            SourceIpv6Prefix, SourceIpv6PrefixLength, $($more,)* Lane, Epoch, Index,
+        ]
+    };
+}
+
 /// Sorted by id, from [`FIRST_ID`] on: each kind of event without a GRE key, then with one.
-pub(crate) static TEMPLATES: [Template; 17] = [
+pub(crate) static TEMPLATES: [Template; 21] = [
     template(256, block!()),
     template(257, block!(RealmWithKey, GreKey)),
     template(258, block!(HeldSince)),
@@ -93,10 +102,21 @@ pub(crate) static TEMPLATES: [Template; 17] = [
         scope: 1,
         elements: &[ExportingProcessId, ObservationTimeMilliseconds, NotSentFlowTotalCount],
     },
+    template(273, prefix!()),
+    template(274, prefix!(RealmWithKey, GreKey)),
+    template(275, prefix!()),
+    template(276, prefix!(RealmWithKey, GreKey)),
 ];
 
 pub(crate) const FIRST_ID: u16 = 256;
 const LOST_ID: u16 = 272;
+/// The templates from this index on are those of IPv6 prefixes.
+const FIRST_OF_PREFIXES: usize = 17;
+
+/// Returns the templates of a collector; without those of IPv6 prefixes if it gets none.
+pub(crate) fn templates(has_prefixes: bool) -> &'static [Template] {
+    if has_prefixes { &TEMPLATES } else { &TEMPLATES[..FIRST_OF_PREFIXES] }
+}
 
 const fn template(id: u16, elements: &'static [Element]) -> Template {
     Template { id, scope: 0, elements }
@@ -105,19 +125,21 @@ const fn template(id: u16, elements: &'static [Element]) -> Template {
 impl Template {
     /// Returns the template of the event's record.
     pub(crate) fn of(event: &NatEvent) -> &'static Self {
-        let kind = match &event.kind {
+        let first = match &event.kind {
             NatEventKind::BlockAllocated(_) | NatEventKind::BlockReleased(_) => 0,
-            NatEventKind::BlockHeld { .. } => 1,
+            NatEventKind::BlockHeld { .. } => 2,
             NatEventKind::SessionBegun(session) | NatEventKind::SessionEnded(session) => {
-                if session.remote.is_some() { 3 } else { 2 }
+                if session.remote.is_some() { 6 } else { 4 }
             }
-            NatEventKind::QuotaExceeded { quota: Quota::PortsPerHome, .. } => 4,
-            NatEventKind::QuotaExceeded { quota: Quota::SessionsPerHome, .. } => 5,
-            NatEventKind::PortsExhausted { .. } => 6,
-            NatEventKind::AddressesExhausted { .. } => 7,
-            NatEventKind::RecordsLost { .. } => 8,
+            NatEventKind::QuotaExceeded { quota: Quota::PortsPerHome, .. } => 8,
+            NatEventKind::QuotaExceeded { quota: Quota::SessionsPerHome, .. } => 10,
+            NatEventKind::PortsExhausted { .. } => 12,
+            NatEventKind::AddressesExhausted { .. } => 14,
+            NatEventKind::RecordsLost { .. } => 16,
+            NatEventKind::PrefixClaimed(_) | NatEventKind::PrefixReleased(_) => FIRST_OF_PREFIXES,
+            NatEventKind::PrefixHeld(_) => FIRST_OF_PREFIXES + 2,
         };
-        &TEMPLATES[2 * kind + usize::from(has_gre_key(event))]
+        &TEMPLATES[first + usize::from(has_gre_key(event))]
     }
 
     /// Returns the elements of a record; without an enterprise number the enterprise-specific ones

@@ -5,15 +5,17 @@
 //!   20 epoch  28 index  36 home  40 GRE key
 //!   44 block: public 4, ports 2 + 2, since 8         session: inside 6, public 6, remote 6
 //!      quota: limit 4     ports exhausted: public 4     lost: count 8, total 8
+//!      prefix: first 64 bits 8
 //!   68 CRC-32 of all before
 //! ```
 //!
-//! Bytes that an event does not use are zero.
+//! Bytes that an event does not use are zero. A version that does not know a kind passes over its
+//! records as unreadable and counts them; records of an older version are read by a newer one.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::nat_event::{
-    ExportedBlock, ExportedHome, ExportedSession, NatEvent, NatEventKind, Quota,
+    ExportedBlock, ExportedHome, ExportedPrefix, ExportedSession, NatEvent, NatEventKind, Quota,
 };
 
 pub(crate) const RECORD_BYTES: usize = 72;
@@ -35,6 +37,9 @@ mod kind {
     pub(super) const PORTS_EXHAUSTED: u8 = 8;
     pub(super) const ADDRESSES_EXHAUSTED: u8 = 9;
     pub(super) const RECORDS_LOST: u8 = 10;
+    pub(super) const PREFIX_CLAIMED: u8 = 11;
+    pub(super) const PREFIX_RELEASED: u8 = 12;
+    pub(super) const PREFIX_HELD: u8 = 13;
 }
 
 type SpoolRecord = [u8; RECORD_BYTES];
@@ -80,6 +85,18 @@ fn write_kind(event_kind: &NatEventKind, record: &mut SpoolRecord) -> u8 {
             }
             kind::BLOCK_HELD
         }
+        NatEventKind::PrefixClaimed(prefix) => {
+            write_prefix(prefix, record);
+            kind::PREFIX_CLAIMED
+        }
+        NatEventKind::PrefixReleased(prefix) => {
+            write_prefix(prefix, record);
+            kind::PREFIX_RELEASED
+        }
+        NatEventKind::PrefixHeld(prefix) => {
+            write_prefix(prefix, record);
+            kind::PREFIX_HELD
+        }
         NatEventKind::SessionBegun(session) => {
             write_session(session, record);
             kind::SESSION_BEGUN
@@ -113,6 +130,10 @@ fn write_block(block: &ExportedBlock, record: &mut SpoolRecord) {
     put(record, KIND_AT, block.public.octets());
     put(record, KIND_AT + 4, block.port_first.to_be_bytes());
     put(record, KIND_AT + 6, block.port_last.to_be_bytes());
+}
+
+fn write_prefix(prefix: &ExportedPrefix, record: &mut SpoolRecord) {
+    put(record, KIND_AT, prefix.prefix64.to_be_bytes());
 }
 
 fn write_session(session: &ExportedSession, record: &mut SpoolRecord) {
@@ -155,6 +176,7 @@ pub(crate) fn read(record: &SpoolRecord) -> Option<NatEvent> {
         port_first: u16::from_be_bytes(get(record, KIND_AT + 4)),
         port_last: u16::from_be_bytes(get(record, KIND_AT + 6)),
     };
+    let prefix = || ExportedPrefix { home, prefix64: u64::from_be_bytes(get(record, KIND_AT)) };
     let quota = |quota| {
         let limit = u32::from_be_bytes(get(record, KIND_AT));
         NatEventKind::QuotaExceeded { home, quota, limit }
@@ -167,6 +189,9 @@ pub(crate) fn read(record: &SpoolRecord) -> Option<NatEvent> {
             since_ms: (flags & HAS_SINCE != 0)
                 .then(|| u64::from_be_bytes(get(record, KIND_AT + 8))),
         },
+        kind::PREFIX_CLAIMED => NatEventKind::PrefixClaimed(prefix()),
+        kind::PREFIX_RELEASED => NatEventKind::PrefixReleased(prefix()),
+        kind::PREFIX_HELD => NatEventKind::PrefixHeld(prefix()),
         kind::SESSION_BEGUN => NatEventKind::SessionBegun(session()),
         kind::SESSION_ENDED => NatEventKind::SessionEnded(session()),
         kind::PORT_QUOTA => quota(Quota::PortsPerHome),

@@ -4,7 +4,7 @@ use weir_nat_log::LogVerdict::{CannotSay, Held, Nobody};
 use weir_nat_log::{About, Begin, LogAnswer, Reason, TenancyEnd, search_logs};
 
 use crate::folder::time;
-use crate::node_log::{LaneBlock, NodeLog, PUBLIC, answer, ask, homes, question};
+use crate::node_log::{LaneBlock, NodeLog, PUBLIC, answer, ask, first_port, homes, question};
 
 const LANE: u8 = 3;
 
@@ -443,7 +443,7 @@ fn an_address_has_many_homes_and_a_home_many_blocks() {
     let texts = [n1.text(), n2.text()];
     let search = |logs: &[&[u8]], about, from, until| {
         let answer = search_logs(logs, &question(about, from, until)).expect("read");
-        let ports: Vec<u16> = answer.holders.iter().map(|holder| holder.ports.0).collect();
+        let ports: Vec<u16> = answer.holders.iter().map(first_port).collect();
         (answer.verdict, homes(&answer), ports)
     };
     let all: &[&[u8]] = &[&texts[0], &texts[1]];

@@ -1,10 +1,11 @@
 //! Logs written as text by hand, without the writer.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use weir_nat_log::{About, LogAnswer, LogQuestion, LogVerdict, search_logs};
+use weir_nat_log::{About, BlockHolder, Holding, LogAnswer, LogQuestion, LogVerdict, search_logs};
 
 use crate::folder::time;
 
@@ -137,6 +138,24 @@ impl NodeLog {
         self.write(ms, "records-lost", "\"count\":1,");
     }
 
+    fn prefix(&mut self, ms: u64, event: &str, at: LanePrefix, home: u8) {
+        let prefix = Ipv6Addr::new(0x2001, 0xdb8, 0x1000, at.prefix, 0, 0, 0, 0);
+        let fields = format!("\"subscriber\":\"10.200.0.{home}\",\"prefix\":\"{prefix}/64\",");
+        self.lane(ms, event, 0, at.epoch, &fields);
+    }
+
+    pub(crate) fn claimed(&mut self, ms: u64, at: LanePrefix, home: u8) {
+        self.prefix(ms, "prefix-claimed", at, home);
+    }
+
+    pub(crate) fn prefix_released(&mut self, ms: u64, at: LanePrefix, home: u8) {
+        self.prefix(ms, "prefix-released", at, home);
+    }
+
+    pub(crate) fn prefix_held(&mut self, ms: u64, at: LanePrefix, home: u8) {
+        self.prefix(ms, "prefix-held", at, home);
+    }
+
     pub(crate) fn text(&self) -> Vec<u8> {
         self.lines.concat().into_bytes()
     }
@@ -149,6 +168,21 @@ pub(crate) struct LaneBlock {
     pub(crate) epoch: u64,
     /// Number of the block among those of the lane.
     pub(crate) block: u16,
+}
+
+/// A /64 under an ownership of lane 0, in which all prefixes are recorded.
+#[derive(Clone, Copy)]
+pub(crate) struct LanePrefix {
+    pub(crate) epoch: u64,
+    /// Its last 16 bits.
+    pub(crate) prefix: u16,
+}
+
+impl LanePrefix {
+    /// Returns an address in the prefix.
+    pub(crate) fn address(self) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 0xdb8, 0x1000, self.prefix, 0, 0, 0, 7)
+    }
 }
 
 impl LaneBlock {
@@ -176,9 +210,21 @@ pub(crate) fn ask(logs: &[NodeLog], port: u16, at_ms: u64) -> (LogVerdict, Vec<u
 }
 
 pub(crate) fn answer(logs: &[NodeLog], port: u16, at_ms: u64) -> LogAnswer {
+    answer_about(logs, About::Port(PUBLIC.into(), port), at_ms)
+}
+
+pub(crate) fn answer_about(logs: &[NodeLog], about: About, at_ms: u64) -> LogAnswer {
     let texts: Vec<Vec<u8>> = logs.iter().map(NodeLog::text).collect();
     let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
-    search_logs(&texts, &question(About::Port(PUBLIC.into(), port), at_ms, at_ms)).expect("read")
+    search_logs(&texts, &question(about, at_ms, at_ms)).expect("read")
+}
+
+/// Returns the first port of a holder's block.
+pub(crate) fn first_port(holder: &BlockHolder) -> u16 {
+    match holder.holding {
+        Holding::Ports { first, .. } => first,
+        Holding::Prefix(prefix) => panic!("{prefix} has no ports"),
+    }
 }
 
 pub(crate) fn homes(answer: &LogAnswer) -> Vec<u8> {

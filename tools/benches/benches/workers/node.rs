@@ -148,6 +148,7 @@ fn config(flows: u32) -> EngineConfig {
             address: format!("{worker}/24").parse().expect("a prefix"),
             gateways: vec![gateway],
             gateway_macs: Vec::new(),
+            ipv6: None,
             vlan: None,
             mtu: 1500,
         }
@@ -160,6 +161,7 @@ fn config(flows: u32) -> EngineConfig {
     let nat_shards = (0..SHARDS).map(|shard| NatShardConfig {
         id: ShardId(shard),
         public: vec![format!("203.0.113.{}/28", 16 * shard).parse().expect("a prefix")],
+        public6: Vec::new(),
         subscribers_max: HOMES_PER_SHARD,
     });
     EngineConfig {

@@ -3,13 +3,15 @@
 pub mod quick_nat;
 pub mod rte_acl;
 
-use weir_rules::{Classifier, NO_RULE, Question, QuestionWalks, RuleFilter, TOGETHER, first_match};
+use weir_rules::{
+    Classifier, IpAddress, NO_RULE, Question, QuestionWalks, RuleFilter, TOGETHER, first_match,
+};
 
-/// A compiled list of rules that answers bursts of questions.
-pub trait RuleTable {
+/// A compiled list of rules of a family that answers bursts of questions.
+pub trait RuleTable<A> {
     /// Answers at most [`TOGETHER`] questions, into as many places: the number of the rule, or
     /// [`NO_RULE`].
-    fn find(&mut self, questions: &[Question<u32>], found: &mut [u32]);
+    fn find(&mut self, questions: &[Question<A>], found: &mut [u32]);
 
     /// Returns the bytes of memory of the table, if it is known.
     fn bytes(&self) -> Option<usize> {
@@ -19,13 +21,13 @@ pub trait RuleTable {
 
 /// The rules as weir asks them.
 #[derive(Debug)]
-pub struct CompiledRules {
-    pub classifier: Classifier<u32>,
-    pub walks: QuestionWalks<u32>,
+pub struct CompiledRules<A: IpAddress> {
+    pub classifier: Classifier<A>,
+    pub walks: QuestionWalks<A>,
 }
 
-impl RuleTable for CompiledRules {
-    fn find(&mut self, questions: &[Question<u32>], found: &mut [u32]) {
+impl<A: IpAddress> RuleTable<A> for CompiledRules<A> {
+    fn find(&mut self, questions: &[Question<A>], found: &mut [u32]) {
         self.classifier.find_all(questions.iter().copied(), &mut self.walks, found);
     }
 
@@ -36,10 +38,10 @@ impl RuleTable for CompiledRules {
 
 /// Looks at one rule after the other.
 #[derive(Debug)]
-pub struct LinearList(pub Vec<RuleFilter<u32>>);
+pub struct LinearList<A>(pub Vec<RuleFilter<A>>);
 
-impl RuleTable for LinearList {
-    fn find(&mut self, questions: &[Question<u32>], found: &mut [u32]) {
+impl<A: IpAddress> RuleTable<A> for LinearList<A> {
+    fn find(&mut self, questions: &[Question<A>], found: &mut [u32]) {
         for (question, found) in questions.iter().zip(found) {
             // Sorted by rule number, so the first that fits is the lowest.
             let first = self.0.iter().find(|filter| filter.fits(question));
@@ -56,11 +58,11 @@ impl RuleTable for LinearList {
 ///
 /// # Panics
 /// If it does not.
-pub fn check(
-    table: &mut dyn RuleTable,
+pub fn check<A: IpAddress>(
+    table: &mut dyn RuleTable<A>,
     name: &str,
-    filters: &[RuleFilter<u32>],
-    questions: &[Question<u32>],
+    filters: &[RuleFilter<A>],
+    questions: &[Question<A>],
 ) {
     for questions in questions.chunks(TOGETHER) {
         let mut found = [0; TOGETHER];

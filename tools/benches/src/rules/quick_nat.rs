@@ -106,7 +106,7 @@ impl QuickNat {
     }
 }
 
-impl RuleTable for QuickNat {
+impl RuleTable<u32> for QuickNat {
     fn find(&mut self, questions: &[Question<u32>], found: &mut [u32]) {
         assert!(questions.len() <= TOGETHER);
         for question in questions {

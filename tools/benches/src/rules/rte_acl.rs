@@ -116,7 +116,7 @@ fn kind_bit(kinds: FlowKinds) -> u8 {
     bits[0]
 }
 
-impl RuleTable for RteAcl {
+impl RuleTable<u32> for RteAcl {
     fn find(&mut self, questions: &[Question<u32>], found: &mut [u32]) {
         assert!(questions.len() <= TOGETHER && found.len() >= questions.len());
         let mut flows = [AclFlow::default(); TOGETHER];

@@ -1,12 +1,12 @@
 //! Receives from the kernel of a switch each route that its routing daemon sets, by rtnetlink(7).
 
 use std::io::ErrorKind;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
@@ -52,7 +52,11 @@ impl RouteWatch {
             // Read after the subscription: a change between the two comes twice, and none is
             // missed.
             for route in dump(u32::from(RouteHeader::RT_TABLE_MAIN))? {
-                let (prefix, next_hop) = (route.prefix, route.next_hop);
+                let IpNet::V4(prefix) = route.prefix else { continue };
+                let next_hop = route.next_hop.and_then(|next_hop| match next_hop {
+                    IpAddr::V4(next_hop) => Some(next_hop),
+                    IpAddr::V6(_) => None,
+                });
                 shared.history().push(RouteChange { at, prefix, next_hop });
             }
             Ok(socket)

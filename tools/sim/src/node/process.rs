@@ -8,7 +8,7 @@ use weir_etcd::{NodeRecord, WorkerRecord};
 use weir_map::{BootId, LANES, NodeId};
 use weir_node_core::first_look::FoundCluster;
 use weir_node_core::setup::fingerprint;
-use weir_node_core::{Core, CoreStart, KnownMap, WorkerSlot};
+use weir_node_core::{Core, CoreStart, KnownMap, WorkerAddresses, WorkerSlot};
 use weir_replication::CommitOptions;
 use weir_replication::{PeerId, Replication};
 use weir_routes::{Fence, Route, Stake};
@@ -109,7 +109,11 @@ impl Process {
             node: name.clone(),
             record: record(node, &boots),
             addresses: (0..workers)
-                .map(|worker| Side::ALL.map(|side| site::address(position(worker), side)))
+                .map(|worker| {
+                    let [access, internet] =
+                        Side::ALL.map(|side| site::address(position(worker), side));
+                    WorkerAddresses { access, internet, access6: None, internet6: None }
+                })
                 .collect(),
             map,
             desired,

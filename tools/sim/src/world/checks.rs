@@ -212,20 +212,21 @@ impl World {
             || lane.moving.is_some_and(|moving| is_here(moving.from))
     }
 
-    fn sessions(&self, position: WorkerPosition) -> Vec<SessionView> {
+    /// Returns the sessions of IPv4 in a worker's table, each with its public endpoint.
+    fn sessions(&self, position: WorkerPosition) -> Vec<(SessionView, Endpoint)> {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
         let nat = self.worker(position).engine().nat().admin();
         while nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
-        all
+        all.into_iter().filter_map(|view| Some((view, view.ipv4()?.public))).collect()
     }
 
     pub(super) fn table(&self, position: WorkerPosition) -> Table {
         let mut table = Table::new();
-        for session in self.sessions(position) {
+        for (session, public) in self.sessions(position) {
             let inside = self.traffic.inside_of(&session);
             let publics = table.entry(inside).or_default();
-            if !publics.contains(&session.public) {
-                publics.push(session.public);
+            if !publics.contains(&public) {
+                publics.push(public);
             }
         }
         table
@@ -240,19 +241,19 @@ impl World {
         let mut tables: Tables = BTreeMap::new();
         for position in self.positions() {
             let table = tables.entry(position).or_default();
-            for session in self.sessions(position) {
+            for (session, public) in self.sessions(position) {
                 let inside = self.traffic.inside_of(&session);
                 let publics = table.entry(inside).or_default();
-                if !publics.contains(&session.public) {
-                    publics.push(session.public);
+                if !publics.contains(&public) {
+                    publics.push(public);
                     doubled += u64::from(publics.len() > 1);
                 }
-                let held = holders.insert((session.public, session.protocol), (inside, position));
+                let held = holders.insert((public, session.protocol), (inside, position));
                 let may_be_late = |inside| self.traffic.is_silent(inside, self.now_us);
                 let held = held.filter(|(other, _)| *other != inside);
                 let held = held.filter(|(other, _)| !may_be_late(*other) && !may_be_late(inside));
                 if let Some((other, at)) = held {
-                    let (public, protocol) = (dotted(session.public), session.protocol);
+                    let (public, protocol) = (dotted(public), session.protocol);
                     return self.fail(format!(
                         "{protocol:?} {public} is held by {} of {} on n{}/{} and by {} of {} on n{}/{}",
                         dotted(other.1),

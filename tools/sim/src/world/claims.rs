@@ -2,6 +2,8 @@
 //! copy of it according to the map, and a worker that calls its copy full holds in it every mapping
 //! that all copies held when the cluster was whole, as far as all other full copies still do.
 
+use std::net::IpAddr;
+
 use weir_engine::Side;
 use weir_map::{Incarnation, Member, MemberState, Rank, ShardEntry, ShardId};
 
@@ -20,7 +22,7 @@ impl World {
         let is_announced = |shard: ShardId| {
             let mut routes =
                 order.routes.iter().filter(|route| route.side as usize == Side::Access as usize);
-            routes.any(|route| route.prefix.addr() == site::endpoint(shard.0))
+            routes.any(|route| route.prefix.addr() == IpAddr::from(site::endpoint(shard.0)))
         };
         let statuses = process.core.roles().statuses().filter(|status| status.worker == worker);
         let wrong = statuses.filter(|status| is_announced(status.shard)).find_map(|status| {

@@ -24,7 +24,6 @@ const LONG_FILES: &[(&str, usize)] = &[
     ("io/nat-log-export/src/spool.rs", 560),
     ("io/nat-log/src/timeline.rs", 520),
     ("io/nat-log/tests/records/cluster.rs", 710),
-    ("io/nat-log/tests/records/histories.rs", 510),
     ("tools/lab/tests/shipped_switches.rs", 600),
 ];
 

@@ -205,7 +205,12 @@ mod tests {
     const NOW: ExportTime = ExportTime { unix_ms: 1_772_366_400_500, steady_ms: 0 };
 
     fn encoder(enterprise: Option<u32>) -> IpfixEncoder {
-        let options = IpfixOptions { enterprise, message_bytes_max: 1400, templates_repeat: None };
+        let options = IpfixOptions {
+            enterprise,
+            has_prefixes: true,
+            message_bytes_max: 1400,
+            templates_repeat: None,
+        };
         IpfixEncoder::new(options)
     }
 

@@ -23,7 +23,8 @@ const PATHS: [&str; 14] = [
     "/status/",
 ];
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
+    "family",
     "subscriber",
     "public",
     "remote",
@@ -43,7 +44,10 @@ const KEYS: [&str; 16] = [
 ];
 
 /// Values as they stand in a query: each is valid for one key and invalid for most others.
-const VALUES: [&str; 24] = [
+const VALUES: [&str; 27] = [
+    "6",
+    "2001:db8:1000:100::/56",
+    "[2001:db8:9::1]:443",
     "10.200.0.1",
     "10.9.9.9",
     "203.0.113.1:4000",

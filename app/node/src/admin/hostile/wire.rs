@@ -51,13 +51,13 @@ async fn answer(mut mailbox: Mailbox) {
         match mailbox.take() {
             None => yield_now().await,
             Some(WorkerRequest::Sessions { mut page, filter, reply }) => {
-                let fits = filter.subscriber.is_none_or(|home| home == HOME);
+                let fits = filter.subscriber.is_none_or(|home| home == HOME.into());
                 page.sessions.extend(fits.then(|| session(4_000)));
                 page.has_more = false;
                 let _ = reply.send(page);
             }
-            Some(WorkerRequest::Subscriber { outer, mut page, reply }) => {
-                show_subscriber(outer, &mut page);
+            Some(WorkerRequest::Subscriber { name, mut page, reply }) => {
+                show_subscriber(name, &mut page);
                 let _ = reply.send(page);
             }
             Some(WorkerRequest::Homes { mut page, shard, reply }) => {

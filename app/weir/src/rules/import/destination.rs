@@ -11,6 +11,7 @@ use anyhow::bail;
 use serde_json::Value;
 use weir_config::RedirectSetting;
 
+use super::family::AddressFamily;
 use super::flatten::{ENTRIES_MAX, Fate, FlatEntry, FlatOutcome};
 use super::flow_set::{FlowSet, HOME, INTERNET};
 use super::ranges::{LAST_PORT, RangeSet};
@@ -22,15 +23,20 @@ const PARTS_MAX: usize = 1000;
 const OF_INTERNET: &str =
     "dnat of packets from the internet: write port forwards to homes in [public] static";
 
-/// Reads the body of a `dnat`.
+/// Reads the body of a `dnat`; `None` if it is not for packets of this family.
 ///
 /// # Errors
-/// With the reason, when it is not one address and perhaps one port.
-pub(super) fn parse(body: &Value) -> Result<RedirectSetting, String> {
+/// With the reason, when it is not one address and perhaps one port, or of IPv6.
+pub(super) fn parse(
+    body: &Value,
+    family: AddressFamily,
+) -> Result<Option<RedirectSetting>, String> {
     let text = body.get("addr").and_then(Value::as_str);
     let text = text.ok_or("dnat: weir redirects to one address")?;
-    if text.contains(':') {
-        return Err("IPv6".to_owned());
+    match (family, text.contains(':')) {
+        (AddressFamily::Ipv4, true) | (AddressFamily::Ipv6, false) => return Ok(None),
+        (AddressFamily::Ipv6, true) => return Err("dnat: weir does not translate IPv6".to_owned()),
+        (AddressFamily::Ipv4, false) => {}
     }
     let address: Ipv4Addr = text.parse().map_err(|_| format!("dnat to {text}"))?;
     let first = address.octets()[0];
@@ -45,7 +51,7 @@ pub(super) fn parse(body: &Value) -> Result<RedirectSetting, String> {
             Some(number.ok_or("dnat: weir redirects to one port, or leaves it")?)
         }
     };
-    Ok(RedirectSetting { address, port })
+    Ok(Some(RedirectSetting { address, port }))
 }
 
 /// Puts the entries about redirected flows before those of the forwarding chains. `nat` are those
@@ -130,12 +136,12 @@ fn redirected<'a>(
 /// Returns the flows that are in a set once they have their new destination.
 fn before_translation(flows: &FlowSet, to: RedirectSetting) -> FlowSet {
     let mut before = flows.clone();
-    let preimage = |set: &RangeSet, number: u32, last: u32| match set.has(number) {
+    let preimage = |set: &RangeSet, number: u128, last: u128| match set.has(number) {
         true => RangeSet::up_to(last),
         false => RangeSet::of(Vec::new()),
     };
     let addresses = &mut before.addresses.destination;
-    *addresses = preimage(addresses, to.address.to_bits(), u32::MAX);
+    *addresses = preimage(addresses, to.address.to_bits().into(), flows.family.last_address());
     if let Some(port) = to.port {
         let ports = &mut before.ports.destination;
         *ports = preimage(ports, port.into(), LAST_PORT);

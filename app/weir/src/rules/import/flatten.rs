@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use weir_config::RedirectSetting;
 
 use super::destination;
+use super::family::AddressFamily;
 use super::flow_set::{FlowSet, HOME, INTERNET};
 use super::ruleset::{BaseChain, NameInTable, NftChain, NftRule, NftRuleset, RulePlace};
 use super::statements::{NftVerdict, References, Understood};
@@ -70,11 +71,15 @@ pub(super) fn is_known(base: &BaseChain) -> bool {
     [TRANSLATES, FILTERS].contains(&(&base.kind, &base.hook))
 }
 
-/// The base chains of a type and a hook, of a family that weir knows, by priority.
-fn base_chains<'a>(ruleset: &'a NftRuleset, (kind, hook): (&str, &str)) -> Vec<&'a NftChain> {
+/// The base chains of a type and a hook that packets of a family pass, by priority.
+fn base_chains<'a>(
+    ruleset: &'a NftRuleset,
+    (kind, hook): (&str, &str),
+    family: AddressFamily,
+) -> Vec<&'a NftChain> {
     let is_known = |chain: &&NftChain| {
         let table = &chain.place.table;
-        matches!(&*table.family, "ip" | "inet")
+        family.passes(table)
             && !ruleset.flagged.contains(table)
             && chain.base.as_ref().is_some_and(|it| it.kind == kind && it.hook == hook)
     };
@@ -83,18 +88,21 @@ fn base_chains<'a>(ruleset: &'a NftRuleset, (kind, hook): (&str, &str)) -> Vec<&
     chains
 }
 
+/// Returns the list of the flows of one family, that of the references.
+///
 /// # Errors
 /// When the list would be too long, a chain is missing, or jumps lead too deep.
 pub(super) fn flatten<'a>(
     ruleset: &'a NftRuleset,
     references: References<'a>,
 ) -> anyhow::Result<FlatList<'a>> {
-    let (bases, list) = (base_chains(ruleset, TRANSLATES), FlatList::default());
+    let family = references.family;
+    let (bases, list) = (base_chains(ruleset, TRANSLATES, family), FlatList::default());
     let mut walk = ChainWalk { ruleset, references, bases, list, steps: 0 };
-    walk.enter_base(0, &FlowSet::all())?;
+    walk.enter_base(0, &FlowSet::all(family))?;
     let nat = std::mem::take(&mut walk.list.entries);
-    walk.bases = base_chains(ruleset, FILTERS);
-    walk.enter_base(0, &FlowSet::all())?;
+    walk.bases = base_chains(ruleset, FILTERS, family);
+    walk.enter_base(0, &FlowSet::all(family))?;
     let FlatList { entries, mut fates } = walk.list;
     let entries = destination::redirect(nat, entries, &mut fates)?;
     Ok(FlatList { entries, fates })

@@ -2,6 +2,7 @@
 
 use std::ops::BitAnd;
 
+use super::family::AddressFamily;
 use super::ranges::{LAST_PORT, RangeSet};
 
 /// Sides that begin flows, and protocols, bit by bit.
@@ -11,10 +12,11 @@ pub(super) const TCP: u8 = 1;
 pub(super) const UDP: u8 = 2;
 pub(super) const ICMP: u8 = 4;
 
-/// All flows whose first packet has all of this. Source and destination are those of the packet,
-/// so which of them is the home's depends on the side.
+/// All flows of a family whose first packet has all of this. Source and destination are those of
+/// the packet, so which of them is the home's depends on the side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FlowSet {
+    pub family: AddressFamily,
     pub from: u8,
     pub protocols: u8,
     pub addresses: SetsByEnd,
@@ -32,7 +34,7 @@ pub(super) struct SetsByEnd {
 type EndOf = fn(&mut FlowSet) -> &mut RangeSet;
 
 impl SetsByEnd {
-    fn up_to(last: u32) -> Self {
+    fn up_to(last: u128) -> Self {
         Self { source: RangeSet::up_to(last), destination: RangeSet::up_to(last) }
     }
 
@@ -54,13 +56,19 @@ impl SetsByEnd {
 }
 
 impl FlowSet {
-    pub(super) fn all() -> Self {
+    pub(super) fn all(family: AddressFamily) -> Self {
         Self {
+            family,
             from: HOME | INTERNET,
             protocols: TCP | UDP | ICMP,
-            addresses: SetsByEnd::up_to(u32::MAX),
+            addresses: SetsByEnd::up_to(family.last_address()),
             ports: SetsByEnd::up_to(LAST_PORT),
         }
+    }
+
+    /// Returns the set without flows.
+    pub(super) fn none(family: AddressFamily) -> Self {
+        Self { from: 0, ..Self::all(family) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -85,9 +93,10 @@ impl FlowSet {
         rest.from &= other.from;
         take(Self { protocols: rest.protocols & !other.protocols, ..rest.clone() });
         rest.protocols &= other.protocols;
-        let fields: [(EndOf, u32); 4] = [
-            (|flows| &mut flows.addresses.source, u32::MAX),
-            (|flows| &mut flows.addresses.destination, u32::MAX),
+        let last_address = self.family.last_address();
+        let fields: [(EndOf, u128); 4] = [
+            (|flows| &mut flows.addresses.source, last_address),
+            (|flows| &mut flows.addresses.destination, last_address),
             (|flows| &mut flows.ports.source, LAST_PORT),
             (|flows| &mut flows.ports.destination, LAST_PORT),
         ];
@@ -105,8 +114,15 @@ impl FlowSet {
     /// Whether the flows are those of some homes only.
     pub(super) fn limits_homes(&self) -> bool {
         let SetsByEnd { source, destination } = &self.addresses;
-        (self.from & HOME != 0 && !source.has_all(u32::MAX))
-            || (self.from & INTERNET != 0 && !destination.has_all(u32::MAX))
+        let last = self.family.last_address();
+        (self.from & HOME != 0 && !source.has_all(last))
+            || (self.from & INTERNET != 0 && !destination.has_all(last))
+    }
+
+    /// Whether the flows are between all addresses.
+    pub(super) fn has_all_addresses(&self) -> bool {
+        let last = self.family.last_address();
+        self.addresses.source.has_all(last) && self.addresses.destination.has_all(last)
     }
 
     /// Whether a home's and a remote's packet need no rule each.
@@ -118,9 +134,11 @@ impl FlowSet {
 impl BitAnd for &FlowSet {
     type Output = FlowSet;
 
-    /// Returns the flows that are in both.
+    /// Returns the flows that are in both, which are of one family.
     fn bitand(self, other: &FlowSet) -> FlowSet {
+        debug_assert_eq!(self.family, other.family, "a walk is about one family");
         FlowSet {
+            family: self.family,
             from: self.from & other.from,
             protocols: self.protocols & other.protocols,
             addresses: self.addresses.intersection(&other.addresses),

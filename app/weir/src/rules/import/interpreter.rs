@@ -2,8 +2,9 @@
 //! what the imported rules do with it: two plain readings for a comparison.
 
 use std::borrow::Cow;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::IpNet;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -12,9 +13,11 @@ use toml::de::{DeTable, DeValue};
 #[derive(Clone, Debug)]
 pub(super) struct FirstPacket {
     pub is_from_home: bool,
+    pub is_ipv6: bool,
+    /// In the words of nftables.
     pub protocol: &'static str,
-    pub source: u32,
-    pub destination: u32,
+    pub source: u128,
+    pub destination: u128,
     pub source_port: u32,
     pub destination_port: u32,
 }
@@ -26,7 +29,7 @@ pub(super) enum FlowVerdict {
     Drop,
     Reject,
     /// It goes to another address, and perhaps port.
-    Redirect(u32, Option<u32>),
+    Redirect(u128, Option<u32>),
     /// No rule decides, and the policy is accept.
     Undecided,
 }
@@ -117,6 +120,8 @@ impl<'a> Interpreter<'a> {
         for statement in statements.as_array().unwrap() {
             let (kind, body) = statement.as_object().unwrap().iter().next().unwrap();
             match kind.as_str() {
+                // It is for packets of IPv4 alone.
+                "dnat" if packet.is_ipv6 => return None,
                 "match" if self.matches(body, packet) => {}
                 "match" => return None,
                 "counter" => {}
@@ -136,6 +141,8 @@ impl<'a> Interpreter<'a> {
         let (left, right) = (&body["left"], &body["right"]);
         let has_field = match left["payload"]["protocol"].as_str() {
             Some("tcp" | "udp") => left["payload"]["protocol"] == packet.protocol,
+            Some("ip") => !packet.is_ipv6,
+            Some("ip6") => packet.is_ipv6,
             _ => true,
         };
         let is_one_of = || match right.as_str().is_some_and(|it| it.starts_with('@'))
@@ -179,20 +186,22 @@ impl<'a> Interpreter<'a> {
             Some("iifname") => return value == input,
             Some("oifname") => return value == output,
             Some("l4proto") => return value == packet.protocol,
+            Some("nfproto") => return value == if packet.is_ipv6 { "ipv6" } else { "ipv4" },
             _ => {}
         }
         if left["ct"]["key"] == "state" {
             return value == "new";
         }
         if left["payload"]["field"] == "protocol" {
-            return value == packet.protocol;
+            return !packet.is_ipv6 && value == packet.protocol;
         }
         let Some(number) = number_of(left, packet) else { return false };
         if let Some(range) = value["range"].as_array() {
             return scalar(&range[0]) <= number && number <= scalar(&range[1]);
         }
         if let Some(bits) = value["prefix"]["len"].as_u64() {
-            let mask = u32::MAX.checked_shl(32 - bits as u32).unwrap_or(0);
+            let width = if packet.is_ipv6 { 128 } else { 32 };
+            let mask = u128::MAX.checked_shl(width - bits as u32).unwrap_or(0);
             return number & mask == scalar(&value["prefix"]["addr"]);
         }
         number == scalar(value)
@@ -200,22 +209,24 @@ impl<'a> Interpreter<'a> {
 }
 
 /// Returns an address or a port of a packet; `None` of a port of another protocol.
-fn number_of(left: &Value, packet: &FirstPacket) -> Option<u32> {
+fn number_of(left: &Value, packet: &FirstPacket) -> Option<u128> {
     let payload = &left["payload"];
-    let is_of = ["ip", "th", packet.protocol].iter().any(|it| payload["protocol"] == *it);
+    let family = if packet.is_ipv6 { "ip6" } else { "ip" };
+    let is_of = [family, "th", packet.protocol].iter().any(|it| payload["protocol"] == *it);
     is_of.then(|| match payload["field"].as_str().unwrap() {
         "saddr" => packet.source,
         "daddr" => packet.destination,
-        "sport" => packet.source_port,
-        "dport" => packet.destination_port,
+        "sport" => packet.source_port.into(),
+        "dport" => packet.destination_port.into(),
         other => panic!("field {other}"),
     })
 }
 
-fn scalar(value: &Value) -> u32 {
-    match value.as_str() {
-        Some(text) => text.parse::<Ipv4Addr>().unwrap().to_bits(),
-        None => value.as_u64().unwrap() as u32,
+fn scalar(value: &Value) -> u128 {
+    match value.as_str().map(|text| text.parse::<IpAddr>().unwrap()) {
+        Some(IpAddr::V4(address)) => address.to_bits().into(),
+        Some(IpAddr::V6(address)) => address.to_bits(),
+        None => value.as_u64().unwrap().into(),
     }
 }
 
@@ -254,7 +265,7 @@ pub(super) fn first_rule(rules: &Value, packet: &FirstPacket) -> FlowVerdict {
             let to = rule.unwrap()["to"].as_str().unwrap();
             let (address, port) = to.split_once(':').map_or((to, None), |(a, p)| (a, Some(p)));
             let address = address.parse::<Ipv4Addr>().unwrap().to_bits();
-            FlowVerdict::Redirect(address, port.map(|port| port.parse().unwrap()))
+            FlowVerdict::Redirect(address.into(), port.map(|port| port.parse().unwrap()))
         }
         Some(other) => panic!("action {other}"),
     }
@@ -272,11 +283,19 @@ fn fits_rule(rules: &Value, rule: &Value, packet: &FirstPacket) -> bool {
         assert!(list(key).is_none() || list("protocol").is_some(), "ports need a protocol");
         list(key).is_none_or(|ports| ports.iter().any(|it| has_port(it, port)))
     };
-    let address = |key: &str, address: u32| {
+    let address = |key: &str, address: u128| {
+        let address = match packet.is_ipv6 {
+            true => IpAddr::from(Ipv6Addr::from(address)),
+            false => IpAddr::from(Ipv4Addr::from(address as u32)),
+        };
         list(key).is_none_or(|all| all.iter().any(|it| has_address(rules, it, address)))
     };
-    let has_protocol = |all: &Vec<Value>| all.iter().any(|it| it.as_str() == Some(packet.protocol));
-    (from == "any" || (from == "home") == packet.is_from_home)
+    // ICMP and ICMPv6 have one word.
+    let protocol = if packet.protocol == "ipv6-icmp" { "icmp" } else { packet.protocol };
+    let has_protocol = |all: &Vec<Value>| all.iter().any(|it| it.as_str() == Some(protocol));
+    // IPv6 is not translated.
+    !(packet.is_ipv6 && rule["action"] == "redirect")
+        && (from == "any" || (from == "home") == packet.is_from_home)
         && list("protocol").is_none_or(has_protocol)
         && address("subscribers", local.0)
         && address("remote", remote.0)
@@ -294,7 +313,7 @@ fn has_port(value: &Value, port: u32) -> bool {
     }
 }
 
-fn has_address(rules: &Value, value: &Value, address: u32) -> bool {
+fn has_address(rules: &Value, value: &Value, address: IpAddr) -> bool {
     let text = value.as_str().unwrap();
     if let Some(name) = text.strip_prefix('@') {
         let sets = rules["set"].as_array().unwrap();
@@ -302,8 +321,10 @@ fn has_address(rules: &Value, value: &Value, address: u32) -> bool {
         let prefixes = set["prefixes"].as_array().unwrap();
         return prefixes.iter().any(|it| has_address(rules, it, address));
     }
-    let (first, bits) = text.split_once('/').unwrap_or((text, "32"));
-    let prefix = ipnet::Ipv4Net::new(first.parse().unwrap(), bits.parse().unwrap()).unwrap();
+    let prefix: IpNet = match text.parse::<IpAddr>() {
+        Ok(address) => address.into(),
+        Err(_) => text.parse().unwrap(),
+    };
     assert_eq!(prefix.network(), prefix.addr(), "bits behind the prefix");
-    prefix.contains(&Ipv4Addr::from(address))
+    prefix.contains(&address)
 }

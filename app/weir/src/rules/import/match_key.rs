@@ -1,9 +1,10 @@
 //! What a match of nftables looks at, and the flows that fit its values.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
+use super::family::AddressFamily;
 use super::flow_set::{FlowSet, ICMP, TCP, UDP};
 use super::interfaces::SideInterfaces;
 use super::ranges::{LAST_PORT, RangeSet};
@@ -12,13 +13,26 @@ use super::ruleset::only_entry;
 /// A field of a packet, or what the kernel knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MatchKey {
-    Address { is_source: bool },
-    Port { protocols: u8, is_source: bool },
-    Protocol,
-    Interface { is_input: bool },
+    Address {
+        family: AddressFamily,
+        is_source: bool,
+    },
+    Port {
+        protocols: u8,
+        is_source: bool,
+    },
+    /// The protocol of packets of one family, or of any.
+    Protocol {
+        family: Option<AddressFamily>,
+    },
+    Interface {
+        is_input: bool,
+    },
     Family,
     CtState,
-    IcmpType,
+    IcmpType {
+        family: AddressFamily,
+    },
 }
 
 /// What fits a match.
@@ -82,19 +96,27 @@ impl MatchKey {
         let port = |protocols| Self::Port { protocols, is_source: text("field") == "sport" };
         Ok(match (kind, text("protocol"), text("field")) {
             ("payload", "ip", field @ ("saddr" | "daddr")) => {
-                Self::Address { is_source: field == "saddr" }
+                Self::Address { family: AddressFamily::Ipv4, is_source: field == "saddr" }
+            }
+            ("payload", "ip6", field @ ("saddr" | "daddr")) => {
+                Self::Address { family: AddressFamily::Ipv6, is_source: field == "saddr" }
             }
             ("payload", "tcp", "sport" | "dport") => port(TCP),
             ("payload", "udp", "sport" | "dport") => port(UDP),
             ("payload", "th", "sport" | "dport") => port(TCP | UDP),
-            ("payload", "ip", "protocol") => Self::Protocol,
-            ("payload", "icmp", "type") => Self::IcmpType,
-            ("payload", "ip6" | "icmpv6", _) => return Err("IPv6".to_owned()),
+            ("payload", "ip", "protocol") => Self::Protocol { family: Some(AddressFamily::Ipv4) },
+            ("payload", "ip6", "nexthdr") => {
+                return Err("match on ip6 nexthdr, behind which extension headers may stand: \
+                            write meta l4proto"
+                    .to_owned());
+            }
+            ("payload", "icmp", "type") => Self::IcmpType { family: AddressFamily::Ipv4 },
+            ("payload", "icmpv6", "type") => Self::IcmpType { family: AddressFamily::Ipv6 },
             ("payload", protocol, field) => {
                 return Err(format!("match on {protocol} {field}").trim_end().to_owned());
             }
             ("meta", ..) => match text("key") {
-                "l4proto" => Self::Protocol,
+                "l4proto" => Self::Protocol { family: None },
                 "iif" | "iifname" => Self::Interface { is_input: true },
                 "oif" | "oifname" => Self::Interface { is_input: false },
                 "nfproto" | "protocol" => Self::Family,
@@ -106,7 +128,16 @@ impl MatchKey {
         })
     }
 
-    /// Returns what fits one of the values.
+    /// Returns the family of which alone packets have the field.
+    fn family(self) -> Option<AddressFamily> {
+        match self {
+            Self::Address { family, .. } | Self::IcmpType { family } => Some(family),
+            Self::Protocol { family } => family,
+            Self::Port { .. } | Self::Interface { .. } | Self::Family | Self::CtState => None,
+        }
+    }
+
+    /// Returns what of a family fits one of the values.
     ///
     /// # Errors
     /// With the reason, when weir's rules cannot express it exactly.
@@ -115,32 +146,38 @@ impl MatchKey {
         operator: MatchOperator,
         values: &[Value],
         interfaces: &SideInterfaces,
+        family: AddressFamily,
     ) -> Result<Fit, String> {
+        if self.family().is_some_and(|own| own != family) {
+            return Ok(Fit::New(FlowSet::none(family), Vec::new()));
+        }
         let is_negated = operator == MatchOperator::Unequal;
-        let mut flows = FlowSet::all();
+        let mut flows = FlowSet::all(family);
         let mut others = Vec::new();
         match self {
-            Self::Address { is_source } => {
-                let set = compared(operator, ranges(values, address)?, u32::MAX)?;
+            Self::Address { is_source, .. } => {
+                let number = |value: &Value| address(value, family);
+                let set = ranges(values, family.bits(), number)?;
+                let set = compared(operator, set, family.last_address())?;
                 let ends = &mut flows.addresses;
                 *if is_source { &mut ends.source } else { &mut ends.destination } = set;
             }
             Self::Port { protocols, is_source } => {
                 flows.protocols = protocols;
-                let set = compared(operator, ranges(values, port)?, LAST_PORT)?;
+                let set = compared(operator, ranges(values, u16::BITS, port)?, LAST_PORT)?;
                 let ends = &mut flows.ports;
                 *if is_source { &mut ends.source } else { &mut ends.destination } = set;
             }
             _ if !matches!(operator, MatchOperator::Equal | MatchOperator::Unequal) => {
                 return Err("a comparison of what is no address and no port".to_owned());
             }
-            Self::Protocol => {
+            Self::Protocol { .. } => {
                 let mut protocols = 0;
                 for value in values {
-                    match protocol(value)? {
-                        0 if is_negated => {}
-                        0 => others.push(format!("protocol {} is none of weir's", plain(value))),
-                        known => protocols |= known,
+                    match protocol(value, family)? {
+                        None if is_negated => {}
+                        None => others.push(format!("protocol {} is none of weir's", plain(value))),
+                        Some(known) => protocols |= known,
                     }
                 }
                 flows.protocols = if is_negated { flows.protocols & !protocols } else { protocols };
@@ -153,9 +190,13 @@ impl MatchKey {
                 flows.from = if is_input { sides } else { sides >> 1 | (sides & 1) << 1 };
             }
             Self::Family => {
-                let has_ipv4 = values.iter().any(|value| value == "ipv4" || value == "ip");
-                if has_ipv4 == is_negated {
-                    return Err("IPv6, or another family".to_owned());
+                let names = match family {
+                    AddressFamily::Ipv4 => ["ipv4", "ip"],
+                    AddressFamily::Ipv6 => ["ipv6", "ip6"],
+                };
+                let has_family = values.iter().any(|value| names.iter().any(|it| value == it));
+                if has_family == is_negated {
+                    flows = FlowSet::none(family);
                 }
             }
             Self::CtState if !is_negated && matches!(values, [state] if state == "invalid") => {
@@ -163,7 +204,7 @@ impl MatchKey {
             }
             Self::CtState if !fits_new(values, is_negated)? => return Ok(Fit::Live),
             Self::CtState => {}
-            Self::IcmpType => match icmp_types(values, is_negated)? {
+            Self::IcmpType { .. } => match icmp_types(values, is_negated, family)? {
                 true => flows.protocols = ICMP,
                 false => return Ok(Fit::Live),
             },
@@ -188,13 +229,20 @@ fn fits_new(values: &[Value], is_negated: bool) -> Result<bool, String> {
 }
 
 /// Whether a match on ICMP types fits all queries; false if it fits none.
-fn icmp_types(values: &[Value], is_negated: bool) -> Result<bool, String> {
+fn icmp_types(values: &[Value], is_negated: bool, family: AddressFamily) -> Result<bool, String> {
     let has = |name: &str, number: u64| {
         let is = |value: &Value| value == name || value.as_u64() == Some(number);
         values.iter().any(is) != is_negated
     };
-    let (echo, timestamp) = (has("echo-request", 8), has("timestamp-request", 13));
-    if echo != timestamp || values.iter().any(|value| !value.is_string() && !value.is_u64()) {
+    let (echo, timestamp) = match family {
+        AddressFamily::Ipv4 => (has("echo-request", 8), has("timestamp-request", 13)),
+        // Of ICMPv6 echo is the only query (RFC 4443 section 4.1).
+        AddressFamily::Ipv6 => (has("echo-request", 128), has("echo-request", 128)),
+    };
+    if values.iter().any(|value| !value.is_string() && !value.is_u64()) {
+        return Err("icmp type: a value that is no type".to_owned());
+    }
+    if echo != timestamp {
         return Err("icmp type: weir's rules do not tell echo from timestamp queries; \
                     write protocol = \"icmp\" if the rule may decide on both"
             .to_owned());
@@ -202,10 +250,11 @@ fn icmp_types(values: &[Value], is_negated: bool) -> Result<bool, String> {
     Ok(echo)
 }
 
-fn compared(operator: MatchOperator, set: RangeSet, last: u32) -> Result<RangeSet, String> {
+fn compared(operator: MatchOperator, set: RangeSet, last: u128) -> Result<RangeSet, String> {
     let bounds = || set.only_number().ok_or("a comparison with more than one value");
-    let of =
-        |first: Option<u32>, last: Option<u32>| RangeSet::of(first.zip(last).into_iter().collect());
+    let of = |first: Option<u128>, last: Option<u128>| {
+        RangeSet::of(first.zip(last).into_iter().collect())
+    };
     Ok(match operator {
         MatchOperator::Equal => set,
         MatchOperator::Unequal => set.complement(last),
@@ -216,10 +265,11 @@ fn compared(operator: MatchOperator, set: RangeSet, last: u32) -> Result<RangeSe
     })
 }
 
-/// Returns the values, prefixes and ranges as one set.
+/// Returns the values, prefixes and ranges as one set of numbers of so many bits.
 fn ranges(
     values: &[Value],
-    number: impl Fn(&Value) -> Result<u32, String>,
+    width: u32,
+    number: impl Fn(&Value) -> Result<u128, String>,
 ) -> Result<RangeSet, String> {
     let range = |value: &Value| match only_entry(value) {
         Some(("range", ends)) => match ends.as_array().map(Vec::as_slice) {
@@ -228,9 +278,10 @@ fn ranges(
         },
         Some(("prefix", body)) => {
             let first = number(body.get("addr").unwrap_or(&Value::Null))?;
-            let bits = body.get("len").and_then(Value::as_u64).filter(|bits| *bits <= 32);
+            let bits =
+                body.get("len").and_then(Value::as_u64).filter(|bits| *bits <= u64::from(width));
             let bits = bits.ok_or_else(|| format!("prefix {body}"))? as u32;
-            let rest = u32::MAX.checked_shr(bits).unwrap_or(0);
+            let rest = u128::MAX.checked_shr(u128::BITS - width + bits).unwrap_or(0);
             Ok((first & !rest, first | rest))
         }
         _ => number(value).map(|number| (number, number)),
@@ -238,30 +289,33 @@ fn ranges(
     Ok(RangeSet::of(values.iter().map(range).collect::<Result<_, String>>()?))
 }
 
-fn address(value: &Value) -> Result<u32, String> {
+fn address(value: &Value, family: AddressFamily) -> Result<u128, String> {
     let text = value.as_str().unwrap_or_default();
-    match text.parse::<Ipv4Addr>() {
-        Ok(address) => Ok(address.to_bits()),
-        Err(_) if text.contains(':') => Err("IPv6".to_owned()),
-        Err(_) => Err(format!("address {}", plain(value))),
-    }
+    let number = match family {
+        AddressFamily::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|it| u128::from(it.to_bits())),
+        AddressFamily::Ipv6 => text.parse::<Ipv6Addr>().ok().map(|it| it.to_bits()),
+    };
+    number.ok_or_else(|| format!("address {}", plain(value)))
 }
 
-fn port(value: &Value) -> Result<u32, String> {
-    let number = value.as_u64().filter(|port| *port <= u64::from(LAST_PORT));
-    number.map(|port| port as u32).ok_or_else(|| {
+fn port(value: &Value) -> Result<u128, String> {
+    let number = value.as_u64().map(u128::from).filter(|port| *port <= LAST_PORT);
+    number.ok_or_else(|| {
         format!("port {}: take the output of `nft -j list ruleset` without -S", plain(value))
     })
 }
 
-/// Returns the bit of a protocol; 0 for those that weir does not translate.
-fn protocol(value: &Value) -> Result<u8, String> {
+/// Returns the bit of a protocol: 0 of the ICMP of the other family, none of those that weir has no
+/// flows of.
+fn protocol(value: &Value, family: AddressFamily) -> Result<Option<u8>, String> {
     let name = value.as_str().ok_or(());
+    let icmp_of = |of: AddressFamily| Some(if of == family { ICMP } else { 0 });
     Ok(match (name, value.as_u64()) {
-        (Ok("tcp"), _) | (_, Some(6)) => TCP,
-        (Ok("udp"), _) | (_, Some(17)) => UDP,
-        (Ok("icmp"), _) | (_, Some(1)) => ICMP,
-        (Ok(_), _) | (_, Some(_)) => 0,
+        (Ok("tcp"), _) | (_, Some(6)) => Some(TCP),
+        (Ok("udp"), _) | (_, Some(17)) => Some(UDP),
+        (Ok("icmp"), _) | (_, Some(1)) => icmp_of(AddressFamily::Ipv4),
+        (Ok("ipv6-icmp" | "icmpv6"), _) | (_, Some(58)) => icmp_of(AddressFamily::Ipv6),
+        (Ok(_), _) | (_, Some(_)) => None,
         _ => return Err(format!("protocol {value}")),
     })
 }

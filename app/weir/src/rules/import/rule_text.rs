@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::family::{AddressFamily, MergedEntry};
 use super::flatten::{FlatEntry, FlatOutcome};
 use super::flow_set::{FlowSet, HOME, ICMP, INTERNET, TCP, UDP};
 use super::ranges::{LAST_PORT, RangeSet};
@@ -12,6 +13,9 @@ const INLINE_MAX: usize = 8;
 /// The longest name of a rule or a set.
 const NAME_MAX: usize = 32;
 
+/// Addresses of a family.
+pub(super) type FamilyAddresses = (AddressFamily, RangeSet);
+
 /// Names that no other rule, or no other set, has.
 #[derive(Debug, Default)]
 struct UniqueNames(BTreeSet<String>);
@@ -20,10 +24,10 @@ struct UniqueNames(BTreeSet<String>);
 #[derive(Debug, Default)]
 pub(super) struct RuleWriter {
     /// Names of the ruleset's sets of addresses, by what is in them.
-    known: BTreeMap<RangeSet, String>,
+    known: BTreeMap<FamilyAddresses, String>,
     sets: String,
     rules: String,
-    written: BTreeMap<RangeSet, String>,
+    written: BTreeMap<FamilyAddresses, String>,
     set_names: UniqueNames,
     rule_names: UniqueNames,
     pub rules_written: usize,
@@ -31,17 +35,18 @@ pub(super) struct RuleWriter {
 
 impl RuleWriter {
     /// Sets of addresses keep their names if a rule needs them as they are.
-    pub(super) fn new(known: BTreeMap<RangeSet, String>) -> Self {
+    pub(super) fn new(known: BTreeMap<FamilyAddresses, String>) -> Self {
         Self { known, ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, entry: &FlatEntry<'_>) {
+    pub(super) fn add(&mut self, merged: &MergedEntry<'_>) {
+        let MergedEntry { entry, is_of_both } = merged;
         let flows = &entry.flows;
         if flows.from == HOME | INTERNET && !flows.is_symmetric() {
-            self.add_rule(&flows.of_side(HOME), entry);
-            self.add_rule(&flows.of_side(INTERNET), entry);
+            self.add_rule(&flows.of_side(HOME), entry, *is_of_both);
+            self.add_rule(&flows.of_side(INTERNET), entry, *is_of_both);
         } else {
-            self.add_rule(flows, entry);
+            self.add_rule(flows, entry, *is_of_both);
         }
     }
 
@@ -56,7 +61,7 @@ impl RuleWriter {
         format!("{}{}", self.sets, self.rules)
     }
 
-    fn add_rule(&mut self, flows: &FlowSet, entry: &FlatEntry<'_>) {
+    fn add_rule(&mut self, flows: &FlowSet, entry: &FlatEntry<'_>, is_of_both: bool) {
         let place = entry.place;
         let fallback = format!("{}-{}", place.chain, place.handle);
         let name = match entry.comment {
@@ -66,8 +71,14 @@ impl RuleWriter {
         };
         let name = self.rule_names.give(&name, &fallback);
         let (subscribers, remote) = local_and_remote(flows.from, &flows.addresses);
-        let subscribers = self.addresses(subscribers, &format!("{name}-homes"));
-        let remote = self.addresses(remote, &format!("{name}-remotes"));
+        let family = flows.family;
+        let subscribers = self.addresses(family, subscribers, &format!("{name}-homes"));
+        let mut remote = self.addresses(family, remote, &format!("{name}-remotes"));
+        let is_redirect = matches!(entry.outcome, FlatOutcome::Redirect(_));
+        if flows.has_all_addresses() && !is_of_both && !is_redirect {
+            // A rule without addresses is about both families.
+            remote = vec![format!("\"{}\"", family.all())];
+        }
         let (inside_port, remote_port) = local_and_remote(flows.from, &flows.ports);
         let place = place.to_string().replace(char::is_control, " ");
         let text = &mut self.rules;
@@ -102,11 +113,12 @@ impl RuleWriter {
     }
 
     /// Returns the elements of an array of addresses: none for all of them.
-    fn addresses(&mut self, set: &RangeSet, new_name: &str) -> Vec<String> {
-        if set.has_all(u32::MAX) {
+    fn addresses(&mut self, family: AddressFamily, set: &RangeSet, new_name: &str) -> Vec<String> {
+        if set.has_all(family.last_address()) {
             return Vec::new();
         }
-        let prefixes = set.prefixes();
+        let prefixes = set.prefixes(family);
+        let set = &(family, set.clone());
         let known = self.written.get(set).or_else(|| self.known.get(set)).cloned();
         let name = match known {
             None if prefixes.len() <= INLINE_MAX => {

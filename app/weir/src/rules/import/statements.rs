@@ -6,6 +6,7 @@ use serde_json::Value;
 use weir_config::RedirectSetting;
 
 use super::destination;
+use super::family::AddressFamily;
 use super::flow_set::{FlowSet, ICMP};
 use super::interfaces::SideInterfaces;
 use super::match_key::{Fit, MatchKey, MatchOperator};
@@ -40,9 +41,17 @@ pub(super) struct Understood {
     pub implied: Option<&'static str>,
 }
 
+impl Understood {
+    /// Why a rule is not needed that fits no flow of a family.
+    pub(super) const FITS_NOTHING: &'static str =
+        "it fits no packet between homes and the internet";
+}
+
 /// What rules refer to.
 #[derive(Clone, Copy)]
 pub(super) struct References<'a> {
+    /// The family whose flows a rule is understood for.
+    pub family: AddressFamily,
     pub sets: &'a BTreeMap<NameInTable, NftSet>,
     pub interfaces: &'a SideInterfaces,
 }
@@ -97,7 +106,13 @@ impl References<'_> {
                 }
                 _ => {
                     let verdict = match kind {
-                        "dnat" => NftVerdict::Redirect(fits.destination(body)?),
+                        "dnat" => match fits.destination(body)? {
+                            Some(to) => NftVerdict::Redirect(to),
+                            None => {
+                                understood.implied = Some(Understood::FITS_NOTHING);
+                                return Ok(understood);
+                            }
+                        },
                         _ => verdict(kind, body).ok_or_else(|| reason(kind))?,
                     };
                     if fits.is_invalid && verdict != NftVerdict::Drop {
@@ -121,7 +136,7 @@ impl<'a> Fits<'a> {
         Self {
             references,
             table,
-            flows: vec![FlowSet::all()],
+            flows: vec![FlowSet::all(references.family)],
             is_live: false,
             is_invalid: false,
             has_any_ports: false,
@@ -172,7 +187,8 @@ impl<'a> Fits<'a> {
         operator: MatchOperator,
         values: &[Value],
     ) -> Result<Option<FlowSet>, String> {
-        match key.fit(operator, values, self.references.interfaces)? {
+        let References { interfaces, family, .. } = self.references;
+        match key.fit(operator, values, interfaces, family)? {
             Fit::Live => {
                 self.is_live = true;
                 Ok(None)
@@ -183,7 +199,7 @@ impl<'a> Fits<'a> {
             }
             Fit::New(flows, others) => {
                 match key {
-                    MatchKey::Protocol => self.protocols &= flows.protocols,
+                    MatchKey::Protocol { .. } => self.protocols &= flows.protocols,
                     MatchKey::Port { protocols, .. } => {
                         self.has_any_ports |= protocols.count_ones() > 1;
                     }
@@ -195,13 +211,13 @@ impl<'a> Fits<'a> {
         }
     }
 
-    /// Reads the body of a `dnat`.
-    fn destination(&self, body: &Value) -> Result<RedirectSetting, String> {
-        let to = destination::parse(body)?;
+    /// Reads the body of a `dnat`; `None` if it is for packets of the other family.
+    fn destination(&self, body: &Value) -> Result<Option<RedirectSetting>, String> {
+        let Some(to) = destination::parse(body, self.references.family)? else { return Ok(None) };
         let has_icmp = self.flows.iter().any(|flows| flows.protocols & ICMP != 0);
         match to.port {
             Some(_) if has_icmp => Err("dnat to a port of ICMP, which has none".to_owned()),
-            _ => Ok(to),
+            _ => Ok(Some(to)),
         }
     }
 
@@ -215,7 +231,7 @@ impl<'a> Fits<'a> {
         };
         let parts = parts.as_array().filter(|parts| parts.len() == keys.len());
         let parts = parts.ok_or_else(|| format!("{value} has not as many parts as the match"))?;
-        let mut flows = FlowSet::all();
+        let mut flows = FlowSet::all(self.references.family);
         for (key, part) in keys.iter().zip(parts) {
             let Some(fit) = self.fit(*key, MatchOperator::Equal, std::slice::from_ref(part))?
             else {
@@ -322,7 +338,7 @@ impl<'a> Fits<'a> {
             && understood.missing.is_empty()
             && understood.notes.is_empty()
         {
-            understood.implied = Some("it fits no packet between homes and the internet");
+            understood.implied = Some(Understood::FITS_NOTHING);
         }
         Ok(understood)
     }

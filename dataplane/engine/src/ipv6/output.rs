@@ -1,0 +1,148 @@
+//! Hot. The ways out of an IPv6 packet: to the internet, and to a home, in its tunnel or without.
+
+use weir_nat::{FlowClass, Home};
+use weir_wire::checksum::Delta;
+use weir_wire::frame::{Frame, Pool};
+use weir_wire::gre;
+use weir_wire::ipv4::Ipv4;
+use weir_wire::ipv6::{self, Ipv6};
+use weir_wire::tcp;
+use zerocopy::FromBytes;
+
+use crate::engine::{Context, Engine};
+use crate::ipv6::packet::Packet6State;
+use crate::{AccessMode, DropReason, Side, ecn};
+
+impl<F: Frame> Engine<F> {
+    /// Sends a packet, whose hop limit is lowered already, to the internet.
+    #[inline(always)]
+    pub(crate) fn send6<P: Pool<Frame = F>>(
+        &self,
+        side: Side,
+        mut frame: F,
+        flow: u32,
+        cx: &mut Context<'_, P>,
+    ) {
+        let own = self.link(side).ipv6.as_ref();
+        let Some(header) = own.and_then(|own| own.gateways.choose(flow)) else {
+            return self.discard(DropReason::GatewayUnresolved);
+        };
+        if !header.push(&mut frame) {
+            return self.discard(DropReason::NoBuffer);
+        }
+        self.emit(side, frame, cx);
+    }
+
+    /// Sends a packet, whose hop limit is lowered already, to a home.
+    #[inline(always)]
+    pub(crate) fn deliver6<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        home: &Home,
+        flow: u32,
+        cx: &mut Context<'_, P>,
+    ) {
+        if self.mode == AccessMode::Plain {
+            return self.send6(Side::Access, frame, flow, cx);
+        }
+        let Some(header) = self.link(Side::Access).gateways.choose(flow) else {
+            return self.discard(DropReason::GatewayUnresolved);
+        };
+        let tunnel_len = Ipv4::LEN + gre::header_len(home.gre_key);
+        let Some(packet) = header.push_before(&mut frame, tunnel_len) else {
+            return self.discard(DropReason::NoBuffer);
+        };
+        self.outer_identification = self.outer_identification.wrapping_add(1);
+        let identification = self.outer_identification;
+        self.write_tunnel_header6(packet, tunnel_len, home, identification);
+        self.emit(Side::Access, frame, cx);
+    }
+
+    /// Writes the tunnel header into the first `tunnel_len` bytes of `packet`; the inner packet
+    /// follows them. Routers on the way may fragment it, since an error of theirs about its size
+    /// would name no packet of the sender (RFC 4213 section 3.2.1): "don't fragment" is not set.
+    #[inline(always)]
+    fn write_tunnel_header6(
+        &self,
+        packet: &mut [u8],
+        tunnel_len: usize,
+        home: &Home,
+        identification: u16,
+    ) {
+        let len = packet.len() as u16;
+        let Some((tunnel, inner)) = packet.split_at_mut_checked(tunnel_len) else { return };
+        let Ok((inner, _)) = Ipv6::ref_from_prefix(inner) else { return };
+        let Ok((outer, gre)) = Ipv4::mut_from_prefix(tunnel) else { return };
+        let template = self.shards.tunnel_header(home.shard);
+        *outer = *template;
+        outer.tos = ecn::encapsulate(inner.traffic_class());
+        outer.total_length = len.into();
+        outer.identification = identification.into();
+        outer.destination = home.outer.into();
+        // The template's checksum was computed with its own total length and zeros in the other
+        // fields.
+        let delta = Delta::new()
+            .replace16(0, u16::from(outer.tos))
+            .replace16(template.total_length.get(), len)
+            .replace16(0, identification)
+            .replace32(0, home.outer);
+        outer.checksum = delta.apply(template.checksum.get()).into();
+        gre::emit(gre, gre::PROTOCOL_IPV6, home.gre_key);
+    }
+
+    /// Returns the largest IPv6 packet that fits in one packet to this home, in bytes.
+    #[inline(always)]
+    pub(crate) fn tunnel_mtu6(&self, home: &Home) -> usize {
+        let mtu = self.link(Side::Access).mtu;
+        match self.mode {
+            AccessMode::Gre => mtu.saturating_sub(Ipv4::LEN + gre::header_len(home.gre_key)),
+            AccessMode::Plain => mtu,
+        }
+    }
+
+    /// Makes the changes of a packet that is forwarded: its hop limit, the codepoint of its flow's
+    /// class, and the MSS of a SYN that came from this side.
+    #[inline(always)]
+    pub(crate) fn edit6(&self, frame: &mut F, packet: &Packet6State, class: FlowClass, from: Side) {
+        if packet.tcp_flags & tcp::SYN != 0 {
+            self.edit_segment6(frame, packet, from);
+        }
+        let bytes = frame.data_mut();
+        decrement_hop_limit(bytes);
+        if class != FlowClass::NONE {
+            self.mark6(bytes, class);
+        }
+    }
+
+    #[inline(never)]
+    fn edit_segment6(&self, frame: &mut F, packet: &Packet6State, from: Side) {
+        let _is_due = self.counters.count_syn(from);
+        if let Some(max) = self.mss_max[usize::from(self.nat.has_keyed_homes())] {
+            // An IPv6 header is 20 bytes longer than one of IPv4.
+            const LONGER: u16 = (Ipv6::LEN - Ipv4::LEN) as u16;
+            let segment = frame.data_mut().get_mut(usize::from(packet.transport_at)..);
+            if let Some(segment) = segment {
+                tcp::clamp_mss(segment, max.saturating_sub(LONGER));
+            }
+        }
+    }
+
+    /// Gives a packet the codepoint of its flow's class, if it has one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn mark6(&self, packet: &mut [u8], class: FlowClass) {
+        if let (Some(dscp), Ok((ip, _))) = (self.nat.dscp_of(class), ipv6::parse_mut(packet)) {
+            ip.set_traffic_class(dscp << 2 | ip.ecn());
+        }
+    }
+}
+
+/// Lowers the hop limit of a packet that was seen to have some left.
+#[inline(always)]
+pub(crate) fn decrement_hop_limit(packet: &mut [u8]) {
+    /// Offset of the hop limit.
+    const HOP_LIMIT: usize = 7;
+    if let Some(hop_limit) = packet.get_mut(HOP_LIMIT) {
+        *hop_limit = hop_limit.wrapping_sub(1);
+    }
+}

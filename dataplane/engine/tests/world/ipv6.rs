@@ -1,0 +1,115 @@
+//! IPv6 of the world: packets in and out beside those of IPv4.
+
+use weir_engine::*;
+use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use weir_wire::ipv6::Ipv6;
+use weir_wire::vec_frame::VecFrame;
+use weir_wire::{build, gre, icmp6, ipv6, ndp, verify};
+
+use super::link6::sides6;
+use super::{Bits, Out, World, gateway_mac};
+
+/// Returns the configuration with IPv6 on both sides, and prefixes of both shards.
+pub fn with_ipv6(config: EngineConfig) -> EngineConfig {
+    let mut config = sides6(config);
+    let prefixes = ["2001:db8:1000::/40", "2001:db8:2000::/40"];
+    for (shard, prefix) in config.nat.shards.iter_mut().zip(prefixes) {
+        shard.public6 = vec![prefix.parse().unwrap()];
+    }
+    config
+}
+
+pub fn address(text: &str) -> u32 {
+    Bits::to_bits(text)
+}
+
+pub fn address6(text: &str) -> u128 {
+    text.parse::<std::net::Ipv6Addr>().unwrap().to_bits()
+}
+
+/// Returns the home, the GRE header and the inner packet of a tunnel packet, which must be sound.
+pub fn decapsulate6(packet: &[u8]) -> (u32, gre::GreHeader, Vec<u8>) {
+    let (home, header, inner) = super::decapsulate(packet);
+    let (_, len) = ipv6::parse(&inner).expect("an IPv6 packet");
+    assert_eq!((header.protocol, len), (gre::PROTOCOL_IPV6, inner.len()));
+    (home, header, inner)
+}
+
+fn is_neighbor_discovery(packet: &[u8]) -> bool {
+    let upper = ipv6::walk(packet, packet.len()).expect("a sound packet");
+    let message = &packet[upper.offset..];
+    upper.protocol == ipv6::PROTOCOL_ICMPV6
+        && upper.fragment.is_none()
+        && icmp6::parse(message).is_ok_and(|it| ndp::kind(it.kind).is_some())
+}
+
+impl Out {
+    /// Returns the IPv6 packets that went to a side as they are, without neighbor discovery.
+    pub fn ipv6_to(&self, side: Side) -> Vec<Vec<u8>> {
+        let frames = self
+            .other
+            .iter()
+            .filter(|(to, frame)| *to == side && frame[12..14] == ETHERTYPE_IPV6.to_be_bytes());
+        let packets = frames.map(|(_, frame)| frame[14..].to_vec());
+        let packets = packets.filter(|packet| !is_neighbor_discovery(packet));
+        packets.inspect(|packet| assert_sound6(packet)).collect()
+    }
+
+    pub fn internet6(&self) -> Vec<Vec<u8>> {
+        self.ipv6_to(Side::Internet)
+    }
+
+    /// Returns the only packet, an IPv6 packet to the internet.
+    pub fn into_internet6(self) -> Vec<u8> {
+        self.only6(Side::Internet)
+    }
+
+    /// Returns the only packet, an IPv6 packet to the access network without a tunnel.
+    pub fn into_access6(self) -> Vec<u8> {
+        self.only6(Side::Access)
+    }
+
+    fn only6(self, side: Side) -> Vec<u8> {
+        assert_eq!((self.internet.len(), self.access.len()), (0, 0), "no packet of IPv4");
+        let [only] = &self.ipv6_to(side)[..] else { panic!("one packet to the {side:?} side") };
+        only.clone()
+    }
+
+    /// Returns the only packet, which went to a home: (outer destination, GRE header, inner packet
+    /// of IPv6).
+    pub fn into_home6(self) -> (u32, gre::GreHeader, Vec<u8>) {
+        decapsulate6(&self.into_access())
+    }
+}
+
+/// Asserts that everything in the packet that can be checked is right.
+fn assert_sound6(packet: &[u8]) {
+    let (_, len) = ipv6::parse(packet).expect("an IPv6 packet");
+    assert_eq!(len, packet.len(), "no padding");
+    assert!(packet.len() >= Ipv6::LEN);
+    if let Err(error) = verify::packet(packet) {
+        panic!("{error}: {packet:02x?}");
+    }
+}
+
+impl World {
+    /// Passes in one IPv6 packet, from the gateway of that side.
+    pub fn packet6(&mut self, side: Side, packet: &[u8]) -> Out {
+        let frame = self.ethernet(side, packet);
+        self.frame(side, &frame)
+    }
+
+    /// Passes in one burst of IP packets, from the gateway of that side.
+    pub fn packets(&mut self, side: Side, packets: &[Vec<u8>]) -> Out {
+        let frames = packets.iter().map(|it| VecFrame::new(&self.ethernet(side, it))).collect();
+        self.frames(side, frames)
+    }
+
+    fn ethernet(&self, side: Side, packet: &[u8]) -> Vec<u8> {
+        let ethertype = match packet.first().map(|first| first >> 4) {
+            Some(6) => ETHERTYPE_IPV6,
+            _ => ETHERTYPE_IPV4,
+        };
+        build::ethernet_of(ethertype, self.macs[side as usize], gateway_mac(side), packet)
+    }
+}

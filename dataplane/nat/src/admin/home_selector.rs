@@ -1,0 +1,106 @@
+//! Homes as operators name them, and as they are shown.
+
+use ipnet::Ipv6Net;
+
+use crate::admin::facet::Admin;
+use crate::endpoint::Home;
+use crate::ipv6::Delegation;
+
+/// What an operator names a home by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeSelector {
+    /// The outer source address of its tunnel; without a tunnel its inside address. There may be
+    /// several such homes: one in each shard and, if keys tell homes apart, one with each key.
+    Ipv4(u32),
+    /// Inside IPv6 addresses, one or many: names the home that has all of them.
+    Ipv6(Ipv6Net),
+}
+
+impl From<u32> for HomeSelector {
+    /// Names a home by an IPv4 address.
+    fn from(outer: u32) -> Self {
+        Self::Ipv4(outer)
+    }
+}
+
+impl From<Ipv6Net> for HomeSelector {
+    fn from(net: Ipv6Net) -> Self {
+        Self::Ipv6(net)
+    }
+}
+
+/// A home as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeView {
+    /// A home with an IPv4 address: the outer source of its tunnel, or its inside address.
+    Ipv4 { outer: u32, gre_key: Option<u32> },
+    /// A home without a tunnel, which is a prefix ([`Delegation::Prefix`]).
+    Ipv6(Ipv6Net),
+}
+
+impl HomeView {
+    /// Returns the outer or inside IPv4 address; None for a home that is a prefix.
+    pub fn ipv4(self) -> Option<u32> {
+        match self {
+            Self::Ipv4 { outer, .. } => Some(outer),
+            Self::Ipv6(_) => None,
+        }
+    }
+
+    /// Returns the GRE key that the home used last.
+    pub fn gre_key(self) -> Option<u32> {
+        match self {
+            Self::Ipv4 { gre_key, .. } => gre_key,
+            Self::Ipv6(_) => None,
+        }
+    }
+}
+
+impl Admin<'_> {
+    /// Returns the home that has all addresses of `net` by the delegation in force, whether or not
+    /// it holds state. None if no home has them, or several have.
+    pub fn home_with(self, net: Ipv6Net) -> Option<Home> {
+        let nat = self.nat;
+        let (first, last) = (net.network().to_bits(), net.broadcast().to_bits());
+        let [first64, last64] = [first, last].map(|address| (address >> 64) as u64);
+        let is_of_one = match nat.policy.live.delegation? {
+            Delegation::Prefix { .. } => (first64 ^ last64) & nat.policy.home_mask == 0,
+            Delegation::Claim { .. } => first64 == last64,
+            Delegation::Static => nat.delegations.holder_of_all(first64, last64).is_some(),
+        };
+        let shard = nat.prefixes.shard_of(first).filter(|_| is_of_one)?;
+        nat.home_with_inside6(shard, first)
+    }
+
+    /// Returns a home as it is shown.
+    pub(crate) fn view_of(self, home: &Home) -> HomeView {
+        let length = self.nat.policy.home_mask.leading_ones() as u8;
+        let net = |prefix64: u64| Ipv6Net::new((u128::from(prefix64) << 64).into(), length).ok();
+        match self.nat.prefix_of(home).and_then(net) {
+            Some(net) => HomeView::Ipv6(net),
+            None => HomeView::Ipv4 { outer: home.outer, gre_key: home.gre_key },
+        }
+    }
+
+    /// Returns the number of positions at which a home with this name may be.
+    pub(crate) fn positions_of(self, name: HomeSelector) -> u32 {
+        match name {
+            HomeSelector::Ipv4(_) => self.nat.subscribers.home_positions(),
+            HomeSelector::Ipv6(_) => 1,
+        }
+    }
+
+    /// Returns the slot of the home with this name at a position, if there is one.
+    pub(crate) fn slot_with_name(self, name: HomeSelector, position: u32) -> Option<u32> {
+        let subscribers = &self.nat.subscribers;
+        match name {
+            HomeSelector::Ipv4(outer) => {
+                let slot = subscribers.home_at(position, outer)?;
+                // The first half of a prefix is no IPv4 address.
+                let is_prefix = self.nat.prefix_of(&subscribers.get(slot).home()).is_some();
+                (!is_prefix).then_some(slot)
+            }
+            HomeSelector::Ipv6(net) => subscribers.find(&self.home_with(net)?),
+        }
+    }
+}

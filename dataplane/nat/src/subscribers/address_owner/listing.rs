@@ -1,0 +1,61 @@
+//! The addresses of homes, for operators to list and for the log.
+
+use weir_ids::ShardId;
+
+use crate::logs::block_event::{BlockEvents, HoldingChange};
+
+use super::{AddressOwners, HeldAddress, Owner};
+
+impl AddressOwners {
+    /// Returns the number of entries, resting ones included.
+    pub(crate) fn used(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Returns the number of entries that there is room for.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Hands over what a home has, with its number of records, of up to `budget` slots from this
+    /// one on. Returns the slot to continue from: the capacity, if there are no more.
+    pub(crate) fn each_of(
+        &self,
+        owner: Owner,
+        from: u32,
+        budget: u32,
+        mut each: impl FnMut(HeldAddress, u32),
+    ) -> u32 {
+        let until = self.capacity().min(from.saturating_add(budget));
+        for slot in from..until {
+            let entry = &self.slots[slot as usize];
+            if entry.owner == owner && entry.is_used {
+                each(entry.held, entry.records);
+            }
+        }
+        until
+    }
+
+    /// Logs for up to `budget` slots, from this one on, which home of the shard has which address.
+    /// Returns the slot to continue from, how many addresses were logged, and whether there are no
+    /// more.
+    pub(crate) fn list(
+        &mut self,
+        shard: ShardId,
+        from: u32,
+        budget: u32,
+        events: &mut BlockEvents,
+    ) -> (u32, u32, bool) {
+        let all = self.slots.len() as u32;
+        let until = all.min(from.saturating_add(budget));
+        let mut logged = 0;
+        for slot in from..until {
+            let entry = &mut self.slots[slot as usize];
+            if entry.is_used && entry.owner.shard == shard {
+                entry.is_logged = events.push_address(shard, entry.event(HoldingChange::Listed));
+                logged += 1;
+            }
+        }
+        (until, logged, until == all)
+    }
+}
