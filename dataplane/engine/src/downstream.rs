@@ -335,13 +335,28 @@ impl<F: Frame> Engine<F> {
         let len = packet.len() as u16;
         let Some((tunnel, inner)) = packet.split_at_mut_checked(tunnel_len) else { return };
         let Ok((inner, _)) = Ipv4::ref_from_prefix(inner) else { return };
+        let (tos, dont_fragment) = (inner.tos, inner.dont_fragment());
+        self.fill_tunnel_header(tunnel, len, home, (tos, dont_fragment), gre::PROTOCOL_IPV4);
+    }
+
+    /// Fills the tunnel header, which is all of `tunnel`, of an outer packet of `len` bytes. The
+    /// inner packet has this type of service, or traffic class, and protocol in GRE.
+    #[inline(always)]
+    pub(crate) fn fill_tunnel_header(
+        &self,
+        tunnel: &mut [u8],
+        len: u16,
+        home: &Home,
+        (inner_tos, dont_fragment): (u8, bool),
+        protocol: u16,
+    ) {
         let Ok((outer, gre)) = Ipv4::mut_from_prefix(tunnel) else { return };
         let template = self.shards.tunnel_header(home.shard);
         *outer = *template;
-        outer.tos = ecn::encapsulate(inner.tos);
+        outer.tos = ecn::encapsulate(inner_tos);
         outer.total_length = len.into();
         outer.identification = self.outer_identification.into();
-        outer.set_fragment(inner.dont_fragment(), false, 0);
+        outer.set_fragment(dont_fragment, false, 0);
         outer.destination = home.outer.into();
         // The template's checksum was computed with its own total length and zeros in the other
         // fields.
@@ -352,7 +367,7 @@ impl<F: Frame> Engine<F> {
             .replace16(0, outer.flags_fragment.get())
             .replace32(0, home.outer);
         outer.checksum = delta.apply(template.checksum.get()).into();
-        gre::emit(gre, gre::PROTOCOL_IPV4, home.gre_key);
+        gre::emit(gre, protocol, home.gre_key);
     }
 
     /// Sends an ICMP error to a home about its packet; the source is the tunnel endpoint, or in

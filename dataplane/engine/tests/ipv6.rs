@@ -11,7 +11,7 @@ use weir_wire::build;
 use weir_wire::icmp6;
 use weir_wire::ipv6::{self as ip6, Ipv6};
 use weir_wire::{gre, tcp};
-use world::ipv6::{address, address6, decapsulate6, with_ipv6};
+use world::ipv6::{address, address6, decapsulate6, dual_stack, with_ipv6};
 use world::link6::ready6;
 use world::{ENDPOINT, Out, World, config, plain};
 
@@ -21,12 +21,6 @@ const HOST: &str = "2001:db8:1000:1::7";
 const OTHER_HOST: &str = "2001:db8:1000:2::7";
 const SERVER: &str = "2001:db8:9::1";
 const WORKER: &str = "2001:db8:2::1";
-
-fn dual_stack() -> World {
-    let mut config = with_ipv6(config());
-    config.nat.delegation = Some(Delegation::Claim { hold_sec: 600 });
-    ready6(config)
-}
 
 fn without_tunnels() -> World {
     let mut config = with_ipv6(plain());
@@ -44,20 +38,9 @@ fn syn(source: &str, destination: &str) -> Vec<u8> {
 }
 
 impl World {
-    /// Passes in a packet of a home, in its tunnel.
-    fn up6(&mut self, home: &str, inner: impl AsRef<[u8]>) -> Out {
-        let header = build::gre().protocol(gre::PROTOCOL_IPV6);
-        self.packet(Side::Access, &build::ipv4(home, ENDPOINT).gre(header, inner))
-    }
-
     /// Passes in a packet of a home without a tunnel.
     fn plain6(&mut self, packet: impl AsRef<[u8]>) -> Out {
         self.packet6(Side::Access, packet.as_ref())
-    }
-
-    /// Passes in a packet from the internet.
-    fn down6(&mut self, packet: impl AsRef<[u8]>) -> Out {
-        self.packet6(Side::Internet, packet.as_ref())
     }
 
     /// Checks that a packet is dropped under this reason, and nothing is sent.

@@ -6,14 +6,13 @@ use weir_wire::frame::Frame;
 use weir_wire::gre;
 use weir_wire::ipv4::{self, Ipv4};
 use weir_wire::ipv6::{self, Ipv6};
+use zerocopy::FromBytes;
 
 use crate::engine::Engine;
 use crate::ethernet_input::{Network, sender};
 use crate::fast_path::GRE;
 use crate::ip_input::Packet;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
-use crate::party::Party;
-use crate::slow_path::Way;
 use crate::{AccessMode, DropReason, Side, ecn};
 
 /// Whether a frame, which the IPv4 fast path has not taken, carries an IPv6 packet: behind the
@@ -100,9 +99,6 @@ impl<F: Frame> Engine<F> {
         }
         let header = gre::parse(outer.payload()).map_err(|_| DropReason::GreMalformed)?;
         packet.home = Home { shard, outer: outer.ip.source.get(), gre_key: header.key };
-        if self.slow_path.is_over(&Party::Home(self.nat.identity(&packet.home)), Way::Up) {
-            return Err(DropReason::SlowPathLimit);
-        }
         let tunnel_len = outer.header_len + header.len;
         let (outer_tos, outer_len) = (outer.ip.tos, outer.bytes.len());
         frame.keep(offset + tunnel_len, outer_len.saturating_sub(tunnel_len));
@@ -154,7 +150,8 @@ impl<F: Frame> Engine<F> {
         self.native_input6(frame, offset, Side::Internet, true, packet)
     }
 
-    /// Reads a packet to be forwarded.
+    /// Reads a packet to be forwarded, whose fixed header was seen to be valid and which ends with
+    /// the packet.
     #[inline(always)]
     fn transit_input6(
         &self,
@@ -162,7 +159,7 @@ impl<F: Frame> Engine<F> {
         way: Way6,
         packet: &mut Packet6State,
     ) -> Result<PacketStep6, DropReason> {
-        let (ip, _) = ipv6::parse(bytes).map_err(|_| DropReason::Ip6Malformed)?;
+        let (ip, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Malformed)?;
         packet.read(bytes, ip, way)?;
         if ip.hop_limit <= 1 {
             return Ok(PacketStep6::TimeExceeded);

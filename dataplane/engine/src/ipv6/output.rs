@@ -1,7 +1,6 @@
 //! Hot. The ways out of an IPv6 packet: to the internet, and to a home, in its tunnel or without.
 
 use weir_nat::{FlowClass, Home};
-use weir_wire::checksum::Delta;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4::Ipv4;
@@ -11,7 +10,7 @@ use zerocopy::FromBytes;
 
 use crate::engine::{Context, Engine};
 use crate::ipv6::packet::Packet6State;
-use crate::{AccessMode, DropReason, Side, ecn};
+use crate::{AccessMode, DropReason, Side};
 
 impl<F: Frame> Engine<F> {
     /// Sends a packet, whose hop limit is lowered already, to the internet.
@@ -53,8 +52,7 @@ impl<F: Frame> Engine<F> {
             return self.discard(DropReason::NoBuffer);
         };
         self.outer_identification = self.outer_identification.wrapping_add(1);
-        let identification = self.outer_identification;
-        self.write_tunnel_header6(packet, tunnel_len, home, identification);
+        self.write_tunnel_header6(packet, tunnel_len, home);
         self.emit(Side::Access, frame, cx);
     }
 
@@ -62,32 +60,12 @@ impl<F: Frame> Engine<F> {
     /// follows them. Routers on the way may fragment it, since an error of theirs about its size
     /// would name no packet of the sender (RFC 4213 section 3.2.1): "don't fragment" is not set.
     #[inline(always)]
-    fn write_tunnel_header6(
-        &self,
-        packet: &mut [u8],
-        tunnel_len: usize,
-        home: &Home,
-        identification: u16,
-    ) {
+    fn write_tunnel_header6(&self, packet: &mut [u8], tunnel_len: usize, home: &Home) {
         let len = packet.len() as u16;
         let Some((tunnel, inner)) = packet.split_at_mut_checked(tunnel_len) else { return };
         let Ok((inner, _)) = Ipv6::ref_from_prefix(inner) else { return };
-        let Ok((outer, gre)) = Ipv4::mut_from_prefix(tunnel) else { return };
-        let template = self.shards.tunnel_header(home.shard);
-        *outer = *template;
-        outer.tos = ecn::encapsulate(inner.traffic_class());
-        outer.total_length = len.into();
-        outer.identification = identification.into();
-        outer.destination = home.outer.into();
-        // The template's checksum was computed with its own total length and zeros in the other
-        // fields.
-        let delta = Delta::new()
-            .replace16(0, u16::from(outer.tos))
-            .replace16(template.total_length.get(), len)
-            .replace16(0, identification)
-            .replace32(0, home.outer);
-        outer.checksum = delta.apply(template.checksum.get()).into();
-        gre::emit(gre, gre::PROTOCOL_IPV6, home.gre_key);
+        let class = inner.traffic_class();
+        self.fill_tunnel_header(tunnel, len, home, (class, false), gre::PROTOCOL_IPV6);
     }
 
     /// Returns the largest IPv6 packet that fits in one packet to this home, in bytes.
@@ -116,7 +94,9 @@ impl<F: Frame> Engine<F> {
 
     #[inline(never)]
     fn edit_segment6(&self, frame: &mut F, packet: &Packet6State, from: Side) {
-        let _is_due = self.counters.count_syn(from);
+        if self.counters.count_syn(from) {
+            self.look_at_checksum6(frame.data(), packet, from);
+        }
         if let Some(max) = self.mss_max[usize::from(self.nat.has_keyed_homes())] {
             // An IPv6 header is 20 bytes longer than one of IPv4.
             const LONGER: u16 = (Ipv6::LEN - Ipv4::LEN) as u16;
@@ -124,6 +104,19 @@ impl<F: Frame> Engine<F> {
             if let Some(segment) = segment {
                 tcp::clamp_mss(segment, max.saturating_sub(LONGER));
             }
+        }
+    }
+
+    /// Verifies the checksum of a TCP segment that is all in this packet, and counts a wrong one.
+    #[cold]
+    #[inline(never)]
+    fn look_at_checksum6(&self, bytes: &[u8], packet: &Packet6State, from: Side) {
+        let Ok((ip, _)) = Ipv6::ref_from_prefix(bytes) else { return };
+        let segment = bytes.get(usize::from(packet.transport_at)..);
+        let segment = segment.filter(|_| packet.fragment.is_none());
+        let (source, destination) = (ip.source.get(), ip.destination.get());
+        if segment.is_some_and(|segment| !tcp::checksum6_ok(source, destination, segment)) {
+            self.counters.count_wrong_checksum(from);
         }
     }
 

@@ -1,13 +1,14 @@
 //! IPv6 of the world: packets in and out beside those of IPv4.
 
 use weir_engine::*;
+use weir_nat::Delegation;
 use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use weir_wire::ipv6::Ipv6;
 use weir_wire::vec_frame::VecFrame;
 use weir_wire::{build, gre, icmp6, ipv6, ndp, verify};
 
-use super::link6::sides6;
-use super::{Bits, Out, World, gateway_mac};
+use super::link6::{ready6, sides6};
+use super::{Bits, ENDPOINT, Out, World, config, gateway_mac};
 
 /// Returns the configuration with IPv6 on both sides, and prefixes of both shards.
 pub fn with_ipv6(config: EngineConfig) -> EngineConfig {
@@ -17,6 +18,13 @@ pub fn with_ipv6(config: EngineConfig) -> EngineConfig {
         shard.public6 = vec![prefix.parse().unwrap()];
     }
     config
+}
+
+/// A worker with IPv6 whose homes claim their prefixes.
+pub fn dual_stack() -> World {
+    let mut config = with_ipv6(config());
+    config.nat.delegation = Some(Delegation::Claim { hold_sec: 600 });
+    ready6(config)
 }
 
 pub fn address(text: &str) -> u32 {
@@ -93,6 +101,17 @@ fn assert_sound6(packet: &[u8]) {
 }
 
 impl World {
+    /// Passes in a packet of a home, in its tunnel.
+    pub fn up6(&mut self, home: &str, inner: impl AsRef<[u8]>) -> Out {
+        let header = build::gre().protocol(gre::PROTOCOL_IPV6);
+        self.packet(Side::Access, &build::ipv4(home, ENDPOINT).gre(header, inner))
+    }
+
+    /// Passes in a packet from the internet.
+    pub fn down6(&mut self, packet: impl AsRef<[u8]>) -> Out {
+        self.packet6(Side::Internet, packet.as_ref())
+    }
+
     /// Passes in one IPv6 packet, from the gateway of that side.
     pub fn packet6(&mut self, side: Side, packet: &[u8]) -> Out {
         let frame = self.ethernet(side, packet);

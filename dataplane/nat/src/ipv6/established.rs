@@ -6,12 +6,13 @@ use weir_rules::FlowClass;
 use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
 use crate::inbound::seen_inbound;
 use crate::ipv6::flow_key::FlowKey6;
+use crate::look_up::PacketKey;
 use crate::nat::Nat;
 use crate::outbound::seen_outbound;
 use crate::packet::Refusal;
 use crate::replication::journal::MarkKind;
 use crate::sessions::mapping::Mapping;
-use crate::sessions::session_state::SentBy;
+use crate::sessions::session_state::{SentBy, SessionState};
 
 /// A packet of an IPv6 flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +120,6 @@ impl Nat {
     /// Returns where a packet from the internet with this key goes, if there is its flow. It
     /// creates and refreshes nothing.
     pub fn peek_flow6(&self, key: &FlowKey6) -> Option<Delivery6> {
-        use crate::look_up::PacketKey;
         let id = self.find_flow6(key.hash(self), key)?;
         (!self.has_first_run_out(id, self.now)).then(|| self.delivery6(id))
     }
@@ -145,7 +145,7 @@ impl Nat {
     fn note_flow6(
         &mut self,
         id: RecordId,
-        (state, refresh): (crate::sessions::session_state::SessionState, bool),
+        (state, refresh): (SessionState, bool),
         sender: SentBy,
         packet: &Packet6,
         now: Tick,
