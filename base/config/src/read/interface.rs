@@ -1,6 +1,8 @@
 //! `worker.access` and `worker.internet`.
 
+use std::fmt::Display;
 use std::net::Ipv4Addr;
+use std::str::FromStr;
 
 use ipnet::Ipv4Net;
 
@@ -9,13 +11,19 @@ use crate::read::{address, interface6};
 use crate::section::Section;
 use crate::types::InterfaceSettings;
 
-pub(super) const GATEWAYS_MAX: usize = 16;
+const GATEWAYS_MAX: usize = 16;
 
 pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> InterfaceSettings {
     InterfaceSettings {
         device: section.text("device", findings, is_device).unwrap_or_default().to_owned(),
         address: own_address(section, findings),
-        gateways: gateways(section, findings),
+        gateways: gateways(
+            section,
+            "gateway",
+            Ipv4Addr::UNSPECIFIED,
+            ("not an IPv4 address", "write it as \"a.b.c.d\""),
+            findings,
+        ),
         gateway_macs: gateway_macs(section, findings),
         vlan: section.optional_integer("vlan", findings),
         mtu: section.integer("mtu", findings),
@@ -48,9 +56,19 @@ fn own_address(section: &Section<'_>, findings: &mut Findings<'_>) -> Ipv4Net {
     net
 }
 
-/// Returns the gateways, from a string or a list of strings.
-fn gateways(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<Ipv4Addr> {
-    let Some(entry) = section.entry("gateway", findings) else { return Vec::new() };
+/// Returns the gateways at `name`, from a string or a list of strings. One that is no address is
+/// unspecified in the list, so that the others keep their positions; `wrong` says so, with the fix.
+pub(super) fn gateways<A>(
+    section: &Section<'_>,
+    name: &str,
+    unspecified: A,
+    wrong: (&str, &str),
+    findings: &mut Findings<'_>,
+) -> Vec<A>
+where
+    A: Copy + PartialEq + FromStr + Display,
+{
+    let Some(entry) = section.entry(name, findings) else { return Vec::new() };
     let elements = match entry.value.as_str() {
         Some(_) => vec![(entry.path.clone(), entry.value)],
         None => entry.elements(findings).unwrap_or_default(),
@@ -60,15 +78,15 @@ fn gateways(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<Ipv4Addr>
     }
     let mut gateways = Vec::new();
     for (path, element) in elements {
-        let gateway = element.as_str().and_then(|text| text.parse().ok());
+        let gateway: Option<A> = element.as_str().and_then(|text| text.parse().ok());
         match gateway {
             Some(gateway) if gateways.contains(&gateway) => {
                 findings.error(&path, format!("{gateway} is listed twice"), "remove one");
             }
             Some(_) => {}
-            None => findings.error(&path, "not an IPv4 address", "write it as \"a.b.c.d\""),
+            None => findings.error(&path, wrong.0, wrong.1),
         }
-        gateways.push(gateway.unwrap_or(Ipv4Addr::UNSPECIFIED));
+        gateways.push(gateway.unwrap_or(unspecified));
     }
     gateways
 }

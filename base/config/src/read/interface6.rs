@@ -9,7 +9,7 @@ use crate::findings::Findings;
 use crate::ipv6_types::Interface6;
 use crate::read::address6;
 use crate::read::cluster::refuse_half;
-use crate::read::interface::GATEWAYS_MAX;
+use crate::read::interface::gateways;
 use crate::section::Section;
 
 /// Lengths of connected prefixes: at most a /64, at least two addresses (RFC 6164).
@@ -18,7 +18,8 @@ const CONNECTED_BITS: RangeInclusive<u8> = 64..=127;
 /// Reads the keys; `None` where the file has no address.
 pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<Interface6> {
     let address = own_address(section, findings);
-    let gateways = gateways(section, findings);
+    let wrong = ("not an IPv6 address", "write it as \"2001:db8::1\"");
+    let gateways = gateways(section, "gateways6", Ipv6Addr::UNSPECIFIED, wrong, findings);
     refuse_half(section, ["address6", "gateways6"], findings);
     Some(Interface6 { address: address?, gateways })
 }
@@ -38,31 +39,4 @@ fn own_address(section: &Section<'_>, findings: &mut Findings<'_>) -> Option<Ipv
         findings.error(&path, message, "use another address of it");
     }
     Some(net)
-}
-
-/// Returns the gateways, from a string or a list of strings.
-fn gateways(section: &Section<'_>, findings: &mut Findings<'_>) -> Vec<Ipv6Addr> {
-    let Some(entry) = section.entry("gateways6", findings) else { return Vec::new() };
-    let elements = match entry.value.as_str() {
-        Some(_) => vec![(entry.path.clone(), entry.value)],
-        None => entry.elements(findings).unwrap_or_default(),
-    };
-    if elements.is_empty() || elements.len() > GATEWAYS_MAX {
-        entry.refuse(findings);
-    }
-    let mut gateways = Vec::new();
-    for (path, element) in elements {
-        let gateway = element.as_str().and_then(|text| text.parse().ok());
-        match gateway {
-            Some(gateway) if gateways.contains(&gateway) => {
-                findings.error(&path, format!("{gateway} is listed twice"), "remove one");
-            }
-            Some(_) => {}
-            None => {
-                findings.error(&path, "not an IPv6 address", "write it as \"2001:db8::1\"");
-            }
-        }
-        gateways.push(gateway.unwrap_or(Ipv6Addr::UNSPECIFIED));
-    }
-    gateways
 }

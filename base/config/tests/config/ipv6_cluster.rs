@@ -5,6 +5,7 @@ use weir_config::{Checked, Desired, DesiredError, difference};
 
 use crate::base::{Case, assert_found, changed};
 use crate::cluster_file::{CLUSTER, check_errors, desired};
+use crate::nodes_together;
 
 /// The cluster file with IPv6. Line numbers count from 1 at `[cluster]`.
 pub(crate) const CLUSTER6: &str = r#"[cluster]
@@ -44,24 +45,11 @@ fn plain6() -> String {
         )
 }
 
-/// A node's file. Line numbers count from 1 at `[node]`.
+/// A node's file with IPv6. Line numbers count from 1 at `[node]`.
 fn node(number: u8) -> String {
-    format!(
-        r#"[node]
-name = "n{number}"
-metrics = "172.16.0.{number}:9105"
-
-[cluster]
-name = "edge"
-etcd = ["http://e1:2379"]
-key_file = "/etc/weir/cluster.key"
-
-[[worker]]
-core = 1
-access = {{ device = "net_af_xdp0,iface=acc0", address = "10.1.0.{number}/24", gateway = "10.1.0.200", mtu = 1592 }}
-internet = {{ device = "net_af_xdp1,iface=net0", address = "10.2.0.{number}/24", gateway = "10.2.0.200", address6 = "2001:db8:1::a:{number}/64", gateways6 = ["fe80::1"] }}
-"#
-    )
+    const GATEWAY: &str = "gateway = \"10.2.0.200\"";
+    let ipv6 = format!("address6 = \"2001:db8:1::a:{number}/64\", gateways6 = [\"fe80::1\"]");
+    nodes_together::node(number).replace(GATEWAY, &format!("{GATEWAY}, {ipv6}"))
 }
 
 #[test]
@@ -257,7 +245,7 @@ fn nodes_of_a_cluster_with_ipv6_need_it_and_its_mtu() {
         "mtu = 1592",
         "mtu = 1303",
         &[
-            "12:102: worker[0].access.mtu: 1303 bytes leave 1279 beside 24 of GRE for a home's IPv6 packet, which may have 1280 (RFC 8200 section 5) (write mtu = 1304 or more, or remove the shards' public6)",
+            "12:114: worker[0].access.mtu: 1303 bytes leave 1279 beside 24 of GRE for a home's IPv6 packet, which may have 1280 (RFC 8200 section 5) (write mtu = 1304 or more, or remove the shards' public6)",
         ],
     );
     check(CLUSTER, "mtu = 1592", "mtu = 1303", &[]);
@@ -291,7 +279,7 @@ fn nodes_of_a_cluster_with_ipv6_need_it_and_its_mtu() {
         "mtu = 1592",
         access,
         &[
-            "12:119: worker[0].access.address6: 2001:db8:2::3 is also the steering address of shard 3 (each address may be used once)",
+            "12:131: worker[0].access.address6: 2001:db8:2::3 is also the steering address of shard 3 (each address may be used once)",
         ],
     );
 }
@@ -330,7 +318,7 @@ fn worker_in_another_ipv6_network_than_most_is_named() {
         "mtu = 1592",
         "mtu = 1592, address6 = \"2001:db8:2::1/64\", gateways6 = \"fe80::2\"",
         &[
-            "12:119: worker[0].access.address6: 2001:db8:2::/64, others have no IPv6 (t.toml, worker[0].access) (give the others address6 and gateways6, too)",
+            "12:131: worker[0].access.address6: 2001:db8:2::/64, others have no IPv6 (t.toml, worker[0].access) (give the others address6 and gateways6, too)",
         ],
     );
 }

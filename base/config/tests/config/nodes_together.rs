@@ -6,7 +6,7 @@ use crate::base::changed;
 use crate::cluster_file::{CLUSTER, desired};
 
 /// Line numbers count from 1 at `[node]`.
-fn node(number: u8) -> String {
+pub(crate) fn node(number: u8) -> String {
     format!(
         r#"[node]
 name = "n{number}"
