@@ -227,12 +227,25 @@ pub struct SideStatus {
     /// The worker's address with its prefix length.
     pub address: String,
     pub gateways: Vec<String>,
+    /// Those of IPv6; empty for a side without it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways6: Vec<String>,
     /// Advice for the other end of a virtual link (veth, virtio) that loses packets without it;
     /// empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hint: String,
     pub is_link_up: bool,
+    /// Whether a gateway of each family of the side answers, and its addresses are its own.
     pub is_gateway_up: bool,
+    /// Why it is not; empty while it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fault: String,
+    /// Messages of other stations that have, or claim, an IPv6 address of the side;
+    /// `address_conflict_mac` is the last such station.
+    #[serde(default)]
+    pub address_conflicts_total: u64,
+    #[serde(default)]
+    pub address_conflict_mac: String,
     /// ARP messages that claimed a gateway's or another worker's address for a MAC that it does not
     /// have; `arp_claimant` is the last such MAC.
     #[serde(default)]

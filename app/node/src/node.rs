@@ -12,6 +12,7 @@ use weir_admin::api::{
 };
 use weir_controller::records::NodeAnswer;
 use weir_engine::{Direction, DropReason, Side};
+use weir_nat::IpFamily;
 use weir_nat_log::{BlockLogHandle, LogCounters};
 use weir_process::Log;
 use weir_process::http::HttpNumbers;
@@ -119,6 +120,8 @@ pub(crate) struct PortHandle {
     /// The worker's address with its prefix length.
     pub address: String,
     pub gateways: Vec<String>,
+    /// Those of IPv6.
+    pub gateways6: Vec<String>,
     /// Advice for the other end of the link; empty if there is none.
     pub hint: String,
     /// Asks the device; may take microseconds.
@@ -307,22 +310,50 @@ impl WorkerHandle {
         }
     }
 
+    /// Returns why a side cannot forward although its link may be up; empty if it can.
+    fn fault(&self, side: Side) -> String {
+        let (port, counters) = (&self.ports[side as usize], &self.stats.engine);
+        if counters.gateway_up(side) {
+            return String::new();
+        }
+        if counters.address_conflict(side) {
+            let (_, station) = counters.address_conflicts(side);
+            return format!("IPv6 address is in use by another station, {station}");
+        }
+        let families = [
+            (IpFamily::Ipv4, &port.gateways, "ARP"),
+            (IpFamily::Ipv6, &port.gateways6, "neighbor discovery"),
+        ];
+        let silent = families.into_iter().filter(|(family, gateways, _)| {
+            !gateways.is_empty() && !counters.family_up(side, *family)
+        });
+        let silent = silent.map(|(_, gateways, protocol)| {
+            format!("gateway {} does not answer {protocol}", gateways.join(", "))
+        });
+        silent.collect::<Vec<_>>().join(", ")
+    }
+
     fn side_status(&self, side: Side) -> SideStatus {
         let port = &self.ports[side as usize];
         let sample = (port.sample)();
         let counters = &self.stats.engine;
         let (arp_claims_refused_total, claimant) = counters.refused_claims(side);
         let (gateway_moves_total, moved_to) = counters.gateway_moves(side);
+        let (address_conflicts_total, duplicate) = counters.address_conflicts(side);
         SideStatus {
             arp_claims_refused_total,
             arp_claimant: claimant.to_string(),
             gateway_moves_total,
             gateway_moved_to: moved_to.to_string(),
+            address_conflicts_total,
+            address_conflict_mac: duplicate.to_string(),
+            fault: self.fault(side),
             checksums_wrong_total: counters.wrong_checksums(side),
             device: port.device.clone(),
             mac: port.mac.clone(),
             address: port.address.clone(),
             gateways: port.gateways.clone(),
+            gateways6: port.gateways6.clone(),
             hint: port.hint.clone(),
             is_link_up: sample.is_link_up,
             is_gateway_up: counters.gateway_up(side),

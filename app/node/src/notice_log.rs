@@ -21,13 +21,13 @@ pub(crate) fn log_notice(notice: &StatusChange) {
         StatusChange::GatewayUp(WatchedSide { worker, side, gateways, .. }) => {
             tracing::info!(event = "gateway-up", worker, side, gateways, "gateway answers");
         }
-        StatusChange::GatewayDown(WatchedSide { worker, side, gateways, .. }) => {
+        StatusChange::GatewayDown(WatchedSide { worker, side, .. }, why) => {
             tracing::warn!(
                 event = "gateway-down",
                 worker,
                 side,
-                gateways,
-                "gateway does not answer"
+                why,
+                "side cannot forward any more"
             );
         }
         StatusChange::GatewayMoved(WatchedSide { worker, side, gateways, .. }, mac) => {
@@ -50,25 +50,45 @@ pub(crate) fn log_notice(notice: &StatusChange) {
                  them unfinished (there: `ethtool -K INTERFACE tx off tso off gso off gro off`), or they are broken on the way"
             );
         }
-        StatusChange::ClaimRefused(WatchedSide { worker, side, gateways, .. }, claims, mac) => {
-            tracing::warn!(
-                event = "neighbor-claim-refused",
-                worker,
-                side,
-                gateways,
-                claims,
-                mac,
-                "ARP named another MAC for a neighbour that answers at its own"
-            );
+        StatusChange::ClaimRefused(side, claims, mac) => log_refused_claims(side, *claims, mac),
+        StatusChange::AddressConflict(side, messages, mac) => {
+            log_address_conflict(side, *messages, mac);
         }
-        StatusChange::GatewaySilent(WatchedSide { worker, side, gateways, .. }) => {
+        StatusChange::GatewaySilent(WatchedSide { worker, side, .. }, why) => {
             tracing::warn!(
                 event = "gateway-silent",
                 worker,
                 side,
-                gateways,
-                "gateway has not answered ARP yet; asking on"
+                why,
+                "side cannot forward yet; asking on"
             );
         }
     }
+}
+
+fn log_refused_claims(
+    WatchedSide { worker, side, gateways, .. }: &WatchedSide,
+    claims: u64,
+    mac: &str,
+) {
+    tracing::warn!(
+        event = "neighbor-claim-refused",
+        worker,
+        side,
+        gateways,
+        claims,
+        mac,
+        "ARP named another MAC for a neighbour that answers at its own"
+    );
+}
+
+fn log_address_conflict(WatchedSide { worker, side, .. }: &WatchedSide, messages: u64, mac: &str) {
+    tracing::warn!(
+        event = "duplicate-address",
+        worker,
+        side,
+        messages,
+        mac,
+        "another station claims an IPv6 address of this side: one of the two must change"
+    );
 }

@@ -64,6 +64,11 @@ fn handle(interface: &InterfaceSettings, port: Port) -> PortHandle {
         mac,
         address: interface.address.to_string(),
         gateways: interface.gateways.iter().map(ToString::to_string).collect(),
+        gateways6: interface
+            .ipv6
+            .iter()
+            .flat_map(|ipv6| ipv6.gateways.iter().map(ToString::to_string))
+            .collect(),
         hint: port.hint().unwrap_or_default().to_owned(),
         sample: Box::new(move || {
             let stats = port.stats();

@@ -120,6 +120,7 @@ fn port(device: &str) -> PortHandle {
         mac: "02:00:00:00:00:01".into(),
         address: "10.1.0.1/24".into(),
         gateways: vec!["10.1.0.2".into()],
+        gateways6: Vec::new(),
         hint: String::new(),
         sample: Box::new(|| PortSample { is_link_up: true, rx_missed_total: 9 }),
     }

@@ -69,8 +69,7 @@ fn not_forwarding(worker: &WorkerStatus, reasons: &mut Vec<String>) {
         if !side.is_link_up {
             reasons.push(format!("worker {number}: {name} port {} has no link", side.device));
         } else if !side.is_gateway_up {
-            let gateways = side.gateways.join(", ");
-            reasons.push(format!("worker {number}: {name} gateway {gateways} does not answer ARP"));
+            reasons.push(format!("worker {number}: {name} {}", side.fault));
         }
     }
 }
@@ -154,6 +153,7 @@ pub(crate) mod tests {
     fn one_broken_worker_of_two_degrades_and_both_are_down() {
         let mut broken = worker(1);
         broken.internet.is_gateway_up = false;
+        broken.internet.fault = "gateway 10.1.0.2 does not answer ARP".into();
         let (verdict, reasons) = judge(&[worker(0), broken.clone()], &[], false, &[]);
         assert_eq!(verdict, Verdict::Degraded);
         assert_eq!(reasons, ["worker 1: internet gateway 10.1.0.2 does not answer ARP"]);

@@ -23,9 +23,13 @@ pub(crate) enum StatusChange {
     LinkUp(WatchedSide),
     LinkDown(WatchedSide),
     GatewayUp(WatchedSide),
-    GatewayDown(WatchedSide),
-    /// The gateway has never answered; the worker keeps asking.
-    GatewaySilent(WatchedSide),
+    /// A side can forward no more, with the reason.
+    GatewayDown(WatchedSide, String),
+    /// A side could never forward, with the reason; the worker keeps asking.
+    GatewaySilent(WatchedSide, String),
+    /// The number of messages of other stations that have an IPv6 address of the side, and the MAC
+    /// of the last one.
+    AddressConflict(WatchedSide, u64, String),
     /// The gateway is reached at another MAC than before.
     GatewayMoved(WatchedSide, String),
     /// The number of ARP messages that claimed a gateway's or another worker's address for a MAC
@@ -65,6 +69,7 @@ struct SeenSide {
     has_answered: bool,
     reported_ms: u64,
     claims: u64,
+    conflicts: u64,
     moves: u64,
     are_checksums_wrong: bool,
 }
@@ -131,7 +136,9 @@ impl SeenSide {
         self.is_link_up = Some(side.is_link_up);
         match (self.is_gateway_up, side.is_gateway_up) {
             (false, true) => notices.push(StatusChange::GatewayUp(watched_side())),
-            (true, false) => notices.push(StatusChange::GatewayDown(watched_side())),
+            (true, false) => {
+                notices.push(StatusChange::GatewayDown(watched_side(), side.fault.clone()));
+            }
             _ => {}
         }
         let claims = side.arp_claims_refused_total.saturating_sub(self.claims);
@@ -142,6 +149,11 @@ impl SeenSide {
                 side.arp_claimant.clone(),
             ));
         }
+        let conflicts = side.address_conflicts_total.saturating_sub(self.conflicts);
+        if conflicts > 0 {
+            let station = side.address_conflict_mac.clone();
+            notices.push(StatusChange::AddressConflict(watched_side(), conflicts, station));
+        }
         if side.gateway_moves_total > self.moves {
             notices.push(StatusChange::GatewayMoved(watched_side(), side.gateway_moved_to.clone()));
         }
@@ -150,11 +162,12 @@ impl SeenSide {
             notices.push(StatusChange::ChecksumsWrong(watched_side()));
         }
         (self.claims, self.moves) = (side.arp_claims_refused_total, side.gateway_moves_total);
+        self.conflicts = side.address_conflicts_total;
         self.is_gateway_up = side.is_gateway_up;
         self.has_answered |= side.is_gateway_up;
         if !self.has_answered && now_ms >= self.reported_ms + SILENT_REPORT_MS {
             self.reported_ms = now_ms;
-            notices.push(StatusChange::GatewaySilent(watched_side()));
+            notices.push(StatusChange::GatewaySilent(watched_side(), side.fault.clone()));
         }
     }
 }
@@ -163,6 +176,8 @@ impl SeenSide {
 mod tests {
     use super::*;
     use crate::status::tests::worker;
+
+    const SILENT: &str = "gateway 10.1.0.2 does not answer ARP";
 
     fn watched_side() -> WatchedSide {
         WatchedSide {
@@ -190,9 +205,10 @@ mod tests {
         let mut watch = StatusWatch::default();
         let mut status = worker(0);
         status.access.is_gateway_up = false;
+        status.access.fault = SILENT.into();
         let silent = (0..200)
             .flat_map(|tick| watch.observe(tick * 100, &[status.clone()]))
-            .filter(|notice| *notice == StatusChange::GatewaySilent(watched_side()))
+            .filter(|notice| *notice == StatusChange::GatewaySilent(watched_side(), SILENT.into()))
             .count();
         assert_eq!(silent, 3);
     }
@@ -217,6 +233,21 @@ mod tests {
     }
 
     #[test]
+    fn each_further_message_of_a_station_with_the_same_address_is_reported() {
+        let mut watch = StatusWatch::default();
+        let mut status = worker(0);
+        watch.observe(0, &[status.clone()]);
+        let station = "02:00:00:00:00:66";
+        status.access.address_conflict_mac = station.into();
+        let conflict = |count| StatusChange::AddressConflict(watched_side(), count, station.into());
+        for (total, further) in [(1, 1), (4, 3)] {
+            status.access.address_conflicts_total = total;
+            assert_eq!(watch.observe(total * 100, &[status.clone()]), [conflict(further)]);
+            assert!(watch.observe(total * 100 + 50, &[status.clone()]).is_empty());
+        }
+    }
+
+    #[test]
     fn wrong_checksums_are_reported_once() {
         let mut watch = StatusWatch::default();
         let mut status = worker(0);
@@ -237,13 +268,14 @@ mod tests {
         broken.silent_ms = 1500;
         broken.access.is_link_up = false;
         broken.access.is_gateway_up = false;
+        broken.access.fault = SILENT.into();
         let notices = watch.observe(100, &[broken.clone()]);
         assert_eq!(
             notices,
             [
                 StatusChange::WorkerHung { worker: 0, silent_ms: 1500 },
                 StatusChange::LinkDown(watched_side()),
-                StatusChange::GatewayDown(watched_side())
+                StatusChange::GatewayDown(watched_side(), SILENT.into())
             ]
         );
         assert!(watch.observe(200, &[broken]).is_empty());

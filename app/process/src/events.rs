@@ -58,6 +58,10 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("drain-ended", "Controller: the order to empty a node was taken back."),
     ("drain-waits", "Controller: a drain does not go on; says why."),
     (
+        "duplicate-address",
+        "Another station has, or claims, an IPv6 address of a side: one of the two must change.",
+    ),
+    (
         "end-forced",
         "The process did not end in time after it was asked to, and is ended where it stands.",
     ),
@@ -84,16 +88,19 @@ pub const EVENTS: &[(&str, &str)] = &[
     ("export-spool-failing", "The spool of a collector cannot be used; it is tried again."),
     ("export-spool-not-removed", "A segment of a spool that was sent cannot be removed."),
     ("export-spool-unreadable", "A file of a spool is none of this version; it was set aside."),
-    ("gateway-down", "No gateway of a side answers ARP any more."),
+    (
+        "gateway-down",
+        "A side cannot forward any more: no gateway of a family answers, or another station has its address.",
+    ),
     (
         "gateway-moved",
         "A gateway answers at another MAC than before: a router took over, or was replaced.",
     ),
     (
         "gateway-silent",
-        "No gateway of a side has answered ARP since start; the worker keeps asking.",
+        "A side could not forward since start; the worker keeps asking. The line says why.",
     ),
-    ("gateway-up", "A gateway of a side answers ARP."),
+    ("gateway-up", "A gateway of each family of a side answers."),
     (
         "generation-late",
         "A worker has not taken new settings within 5 s; it takes them when it turns again.",

@@ -86,7 +86,7 @@ drop_reasons! {
     FragmentTimeout "fragment-timeout" "Its first fragment did not come in time, or was refused.";
     DontFragment "dont-fragment" "Too big for the next link and not to be fragmented; the sender gets an ICMP error.";
     TtlExceeded "ttl-exceeded" "Its time to live ended here; the sender gets an ICMP error.";
-    GatewayUnresolved "gateway-unresolved" "No gateway of that side answers ARP.";
+    GatewayUnresolved "gateway-unresolved" "No gateway of that side and family answers.";
     NotServing "not-serving" "Of a shard whose packets this worker does not translate.";
     MissRefused "miss-refused" "Without a mapping, of a shard in which this worker may make none.";
     RedirectLimit "redirect-limit" "More packets of a home, of a remote or of all to redirect to other workers than may be in a second.";
