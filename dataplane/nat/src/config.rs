@@ -111,6 +111,8 @@ pub struct NatConfig {
     pub gre_key_identifies_home: bool,
     /// Prefixes of the homes' outer addresses. No other address becomes a subscriber.
     pub subscribers: Vec<Ipv4Net>,
+    /// Prefixes of the homes' outer IPv6 addresses, of tunnels over IPv6; empty: there are none.
+    pub subscribers6: Vec<Ipv6Net>,
     pub shards: Vec<NatShardConfig>,
     /// Room for shards that are added at run time ([`crate::ReplicaMut::add_shard`]); by default
     /// there is none.
@@ -152,6 +154,7 @@ impl Default for NatConfig {
             delegation: None,
             gre_key_identifies_home: false,
             subscribers: Vec::new(),
+            subscribers6: Vec::new(),
             shards: Vec::new(),
             room: ShardRoom::default(),
             replicas: 0,

@@ -1,12 +1,13 @@
 //! Refuses a policy that cannot work, with words an operator can act on.
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use thiserror::Error;
 use weir_flow::OutOfMemory;
 use weir_ids::ShardId;
 use weir_rules::GROUPS;
 
 use crate::config::{NatConfig, NatShardConfig};
+use crate::endpoint::OUTER_HANDLES;
 use crate::ipv6::{Delegation, PREFIX_MAX, PREFIX_MIN};
 use crate::ports::shard_capacity::blocks_usable;
 use crate::replication::lane::LANES;
@@ -56,9 +57,16 @@ pub enum NatError {
     )]
     NoRoomForSubscribers { id: ShardId, subscribers: u32, free: u64 },
     #[error(
-        "`subscribers` is empty: without a prefix of the homes' addresses no home can be served"
+        "`subscribers` and `subscribers6` are empty: without a prefix of the homes' addresses no home can be served"
     )]
     NoSubscribers,
+    #[error(
+        "`subscribers` has {net}, and homes have tunnels over IPv6: 240.0.0.0/4 is reserved (RFC 1112 section 4), and \
+         stands for their addresses"
+    )]
+    ReservedSubscribers { net: Ipv4Net },
+    #[error("`subscribers6` is for homes with tunnels, and homes are IPv6 prefixes without one")]
+    TunnelsOfPrefixes,
     #[error("shard {id} has no public prefix")]
     NoPublicPrefix { id: ShardId },
     #[error(
@@ -212,8 +220,17 @@ fn check_scalars(config: &NatConfig) -> Result<(), NatError> {
         return Err(NatError::LimitZero { name: "new_homes_per_sec" });
     }
     (0..GROUPS).try_for_each(|group| check_allowance(&config.allowance(group), config.enabled))?;
-    if config.subscribers.is_empty() {
+    if config.subscribers.is_empty() && config.subscribers6.is_empty() {
         return Err(NatError::NoSubscribers);
+    }
+    if !config.subscribers6.is_empty() && config.home_mask() != 0 {
+        return Err(NatError::TunnelsOfPrefixes);
+    }
+    let reserved = Ipv4Net::new_assert(OUTER_HANDLES.into(), 4);
+    if let Some(&net) = config.subscribers.iter().find(|net| {
+        !config.subscribers6.is_empty() && (net.contains(&reserved) || reserved.contains(*net))
+    }) {
+        return Err(NatError::ReservedSubscribers { net });
     }
     let of_classes = config.classes.values().map(|class| class.timeouts);
     for timeouts in of_classes.chain([config.timeouts]) {

@@ -1,7 +1,7 @@
 //! The parties of a flow: endpoints, protocols, homes, shards; and the coarse clock.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -80,14 +80,86 @@ pub struct ShardIndex(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Home {
     pub shard: ShardIndex,
-    /// GRE outer source address; in plain mode the inside address; the upper half of the prefix
-    /// that a home without a tunnel is in IPv6.
+    /// GRE outer source address, or the [handle](is_outer_handle) of one of IPv6; in plain mode
+    /// the inside address; the upper half of the prefix that a home without a tunnel is in IPv6.
     pub outer: u32,
     /// The lower half of that prefix ([`Home::of_prefix`]). Otherwise the key of the GRE header,
     /// which is part of the identity only with
     /// [`gre_key_identifies_home`](crate::NatConfig::gre_key_identifies_home); without it, the key
     /// is remembered and echoed.
     pub gre_key: Option<u32>,
+}
+
+impl Home {
+    /// True if its tunnel is over IPv6, of homes that are not prefixes.
+    #[inline(always)]
+    pub const fn is_over_ipv6(&self) -> bool {
+        is_outer_handle(self.outer)
+    }
+}
+
+/// The first handle of an outer IPv6 address. Handles are the reserved addresses of RFC 1112
+/// section 4, which no IPv4 packet has for a source.
+pub(crate) const OUTER_HANDLES: u32 = 0xf000_0000;
+
+/// True if an outer address of a home stands for one of IPv6, which this worker's NAT knows by it
+/// ([`Nat::outer_address`](crate::Nat::outer_address)).
+#[inline(always)]
+pub const fn is_outer_handle(outer: u32) -> bool {
+    outer >= OUTER_HANDLES
+}
+
+/// The outer address of a home, as it is written to logs and sent to other workers; of a home
+/// without a tunnel its inside address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OuterAddress {
+    /// In host order.
+    Ipv4(u32),
+    Ipv6([u64; 2]),
+}
+
+impl OuterAddress {
+    pub const fn of_ipv6(address: u128) -> Self {
+        Self::Ipv6([(address >> 64) as u64, address as u64])
+    }
+
+    /// Returns the address of a tunnel over IPv6.
+    pub const fn ipv6(self) -> Option<u128> {
+        match self {
+            Self::Ipv4(_) => None,
+            Self::Ipv6([upper, lower]) => Some((upper as u128) << 64 | lower as u128),
+        }
+    }
+}
+
+impl From<OuterAddress> for IpAddr {
+    fn from(outer: OuterAddress) -> Self {
+        match (outer, outer.ipv6()) {
+            (OuterAddress::Ipv4(address), _) => Self::V4(Ipv4Addr::from(address)),
+            (_, address) => Self::V6(Ipv6Addr::from(address.unwrap_or(0))),
+        }
+    }
+}
+
+impl From<IpAddr> for OuterAddress {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::Ipv4(address.to_bits()),
+            IpAddr::V6(address) => Self::of_ipv6(address.to_bits()),
+        }
+    }
+}
+
+impl From<u32> for OuterAddress {
+    fn from(address: u32) -> Self {
+        Self::Ipv4(address)
+    }
+}
+
+impl fmt::Display for OuterAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        IpAddr::from(*self).fmt(f)
+    }
 }
 
 /// Seconds of a monotonic clock. Comparisons survive the wrap of the u32.
@@ -115,6 +187,16 @@ mod tests {
     #[test]
     fn an_endpoint_prints_as_operators_write_it() {
         assert_eq!(Endpoint::new(0xcb00_7101, 40_000).to_string(), "203.0.113.1:40000");
+    }
+
+    #[test]
+    fn an_outer_address_is_that_of_its_text_in_either_family() {
+        for text in ["10.200.0.1", "2001:db8:e::7", "::"] {
+            let address: IpAddr = text.parse().unwrap();
+            let outer = OuterAddress::from(address);
+            assert_eq!((IpAddr::from(outer), outer.to_string()), (address, text.to_owned()));
+        }
+        assert!(is_outer_handle(0xf000_0000) && !is_outer_handle(0xefff_ffff));
     }
 
     #[test]

@@ -181,12 +181,33 @@ impl Nat {
         key: &OutboundKey,
         now: Tick,
     ) -> Option<Settled<Endpoint>> {
+        self.outbound_settled_as::<{ Mapping::SUMMED }>(candidate, key, now)
+    }
+
+    /// As [`outbound_settled`](Self::outbound_settled), of a home with a tunnel over IPv6.
+    #[inline(always)]
+    pub fn outbound_settled_over_ipv6(
+        &mut self,
+        candidate: RecordId,
+        key: &OutboundKey,
+        now: Tick,
+    ) -> Option<Settled<Endpoint>> {
+        self.outbound_settled_as::<{ Mapping::SUMMED | Mapping::OVER_IPV6 }>(candidate, key, now)
+    }
+
+    #[inline(always)]
+    fn outbound_settled_as<const FLAGS: u16>(
+        &mut self,
+        candidate: RecordId,
+        key: &OutboundKey,
+        now: Tick,
+    ) -> Option<Settled<Endpoint>> {
         let mapping = self.mappings.try_get_mut(candidate)?;
         let [_, home, inside, remote, ..] = *mapping.words();
         let differs = (home ^ key.home)
             | (inside ^ key.inside) << PORT_BITS
             | (remote ^ key.remote) & REMOTE
-            | mapping.lacks_deltas();
+            | mapping.lacks_deltas(FLAGS);
         let is_found = differs == 0 && !self.public.contains(key.remote as u32);
         if !is_found || !mapping.note_settled(&self.policy, now, true) {
             return None;
@@ -223,12 +244,33 @@ impl Nat {
         key: &InboundKey,
         now: Tick,
     ) -> Option<Settled<Delivery>> {
+        self.inbound_settled_as::<{ Mapping::SUMMED }>(candidate, key, now)
+    }
+
+    /// As [`inbound_settled`](Self::inbound_settled), to a home with a tunnel over IPv6.
+    #[inline(always)]
+    pub fn inbound_settled_over_ipv6(
+        &mut self,
+        candidate: RecordId,
+        key: &InboundKey,
+        now: Tick,
+    ) -> Option<Settled<Delivery>> {
+        self.inbound_settled_as::<{ Mapping::SUMMED | Mapping::OVER_IPV6 }>(candidate, key, now)
+    }
+
+    #[inline(always)]
+    fn inbound_settled_as<const FLAGS: u16>(
+        &mut self,
+        candidate: RecordId,
+        key: &InboundKey,
+        now: Tick,
+    ) -> Option<Settled<Delivery>> {
         let mapping = self.mappings.try_get_mut(candidate)?;
         let [_, _, public, remote, ..] = *mapping.words();
         let differs = u64::from(mapping.public_address ^ key.public as u32)
             | (public ^ key.public) >> 32
             | (remote ^ key.remote) & REMOTE
-            | mapping.lacks_deltas();
+            | mapping.lacks_deltas(FLAGS);
         let refreshes = self.policy.live.udp_inbound_refresh;
         if differs != 0 || !mapping.note_settled(&self.policy, now, refreshes) {
             return None;
@@ -242,10 +284,12 @@ impl Nat {
 }
 
 impl Mapping {
-    /// Returns 0 if the home sends no key and the record holds the checksum deltas.
+    /// Returns 0 if the home sends no key and the record holds the checksum deltas. `expected`:
+    /// `SUMMED`, with `OVER_IPV6` for a home with a tunnel over IPv6.
     #[inline(always)]
-    fn lacks_deltas(&self) -> u64 {
-        u64::from(self.flags & (Self::KEYED | Self::SUMMED) ^ Self::SUMMED)
+    fn lacks_deltas(&self, expected: u16) -> u64 {
+        const FLAGS: u16 = Mapping::KEYED | Mapping::SUMMED | Mapping::OVER_IPV6;
+        u64::from(self.flags & FLAGS ^ expected)
     }
 
     /// Notes a packet of the first session, which is settled. Returns false, and changes nothing,

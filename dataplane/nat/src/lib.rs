@@ -95,7 +95,7 @@ pub use config_check::{
     FLOWS_MAX, FLOWS_MAX_REPLICATED, NatError, PORT_BLOCK_MAX, PORT_BLOCK_MIN,
     PUBLIC_ADDRESSES_MAX, REPLICAS_MAX, SHARDS_MAX, check_reserve_lanes,
 };
-pub use endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
+pub use endpoint::{Endpoint, Home, OuterAddress, Protocol, ShardIndex, Tick, is_outer_handle};
 pub use fast_path::{InboundKey, OutboundKey, Settled};
 pub use ipv6::{
     DelegatedPrefix, Delegation, DelegationConflict, Delegations, Delivery6, Endpoint6, FlowKey6,
@@ -126,6 +126,7 @@ pub use sessions::checksum_deltas::ChecksumDeltas;
 pub use sessions::class_timeouts::ClassSettings;
 pub use sessions::timeouts::Timeouts;
 pub use subscribers::allowance::HomeAllowance;
+pub use subscribers::outer_addresses::HomePrefixes;
 pub use subscribers::subscriber::SUBSCRIBERS_TOTAL_MAX;
 pub use table_bytes::TableBytes;
 pub use table_pages::TablePages;

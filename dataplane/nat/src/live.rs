@@ -14,6 +14,7 @@ use crate::nat::{Nat, quota_blocks};
 use crate::ports::address_ranges::AddressRanges;
 use crate::sessions::class_timeouts::{ClassTimeouts, by_class};
 use crate::subscribers::allowance::{GroupAllowance, GroupAllowances};
+use crate::subscribers::outer_addresses::HomePrefixes;
 
 /// The settings of a NAT that may change while packets pass; see [`NatConfig`] for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct LiveNatSettings {
     pub(crate) dscp: [Option<u8>; CLASSES],
     pub(crate) allowances: GroupAllowances,
     pub(crate) delegation: Option<Delegation>,
+    /// Whether homes may have tunnels over IPv6.
+    has_outer_ipv6: bool,
 }
 
 /// A setting that tables take only when they are built again.
@@ -43,6 +46,8 @@ pub enum NeedsRestart {
     AddressDependent,
     /// The worker began without IPv6, or the homes' prefixes had another length.
     Ipv6,
+    /// The worker began without homes whose tunnels are over IPv6.
+    OuterIpv6,
 }
 
 impl NeedsRestart {
@@ -53,6 +58,7 @@ impl NeedsRestart {
             Self::PortsPerSubscriber { .. } => "ports_per_subscriber",
             Self::AddressDependent => "filtering",
             Self::Ipv6 => "ipv6",
+            Self::OuterIpv6 => "subscribers6",
         }
     }
 }
@@ -70,6 +76,7 @@ impl std::fmt::Display for NeedsRestart {
                 )
             }
             Self::Ipv6 => f.write_str("the tables know homes by other prefixes, or have no IPv6"),
+            Self::OuterIpv6 => f.write_str("the tables have no outer IPv6 addresses of homes"),
             Self::AddressDependent => {
                 f.write_str("the remote addresses of the live sessions were not counted")
             }
@@ -96,6 +103,7 @@ impl LiveNatSettings {
             timeouts: ClassTimeouts::new(|class| config.class(class).timeouts),
             dscp: by_class(|class| config.class(class).dscp),
             delegation: config.delegation,
+            has_outer_ipv6: !config.subscribers6.is_empty(),
             allowances: GroupAllowances::new(|group| GroupAllowance {
                 home: config.allowance(group),
                 quota_blocks: quotas[usize::from(group)],
@@ -122,6 +130,10 @@ impl LiveNatSettings {
         {
             left.push(NeedsRestart::Ipv6);
             self.delegation = start.delegation;
+        }
+        if self.has_outer_ipv6 && !start.has_outer_ipv6 {
+            left.push(NeedsRestart::OuterIpv6);
+            self.has_outer_ipv6 = false;
         }
         if self.allowances.limit_quotas(&start.allowances) {
             let built_for = start.allowances.ports_max();
@@ -156,6 +168,11 @@ impl AdminMut<'_> {
     /// and frees nothing. Live flows of homes outside them stay; they begin no more.
     pub fn swap_homes(&mut self, homes: &mut AddressRanges) {
         std::mem::swap(&mut self.nat.homes, homes);
+    }
+
+    /// As [`swap_homes`](Self::swap_homes), of outer IPv6 addresses.
+    pub fn swap_homes6(&mut self, homes: &mut HomePrefixes) {
+        self.nat.subscribers.outers.swap_homes(homes);
     }
 }
 

@@ -339,8 +339,15 @@ impl Nat {
         match self.prefix_of(home) {
             // Its shard has the prefix: that is how it was found.
             Some(_) => true,
-            None => self.homes.contains(home.outer),
+            None => self.is_home_outer(home.outer),
         }
+    }
+
+    /// True if an outer address of a record is one of homes. Those of IPv6 have a handle only if
+    /// they are.
+    #[inline]
+    pub(crate) fn is_home_outer(&self, outer: u32) -> bool {
+        self.homes.contains(outer) || self.outer_ipv6(outer).is_some()
     }
 
     /// True if there is a home whose tunnel packets carry a GRE key. It stays true once a mapping
@@ -379,7 +386,7 @@ impl Nat {
         let home = self.subscribers.get(subscriber);
         let (port_first, port_last) = self.ports.port_range(block);
         let home_block = HomeBlock {
-            subscriber: home.outer,
+            subscriber: self.outer_of(home.outer),
             gre_key: home.gre_key().filter(|_| self.policy.by_key),
             public_address: self.ports.public_address(self.ports.address_of(block)),
             port_first,

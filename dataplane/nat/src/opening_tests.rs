@@ -66,11 +66,11 @@ fn is_ok(results: &[Result<Endpoint, Refusal>]) -> Vec<bool> {
 }
 
 /// Returns every block that homes hold, as (home, public address, first port).
-fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(u32, u32, u16)> {
+fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(OuterAddress, u32, u16)> {
     let views = homes.flat_map(|home| world.nat.admin().subscriber(home.outer));
     views
         .flat_map(|view| {
-            let outer = view.home.ipv4().unwrap();
+            let outer = OuterAddress::from(view.home.ipv4().unwrap());
             view.blocks
                 .into_iter()
                 .map(move |block| (outer, block.public_address, block.port_first))
@@ -80,7 +80,7 @@ fn held(world: &World, homes: impl Iterator<Item = Home>) -> HashSet<(u32, u32, 
 }
 
 /// Reads the log and updates `open`: an allocated block was free, a released block was allocated.
-fn follow(world: &mut World, open: &mut HashSet<(u32, u32, u16)>) {
+fn follow(world: &mut World, open: &mut HashSet<(OuterAddress, u32, u16)>) {
     for event in world.events() {
         let name = |block: HomeBlock| (block.subscriber, block.public_address, block.port_first);
         match event.kind {
@@ -230,7 +230,7 @@ fn the_first_flow_gets_the_last_record_and_refused_ones_leave_no_trace() {
     let events = world.events();
     assert_eq!(events.len(), 1, "no event for a block that was never used: {events:?}");
     let BlockEventKind::Allocated(block) = events[0].kind else { panic!("{events:?}") };
-    assert_eq!(block.subscriber, home(2).outer);
+    assert_eq!(block.subscriber, home(2).outer.into());
     world.wait_and_collect(300);
     world.wait_and_collect(120);
     world.assert_empty();
@@ -267,7 +267,7 @@ fn a_block_is_logged_with_the_first_mapping_that_stands() {
     let events = world.events();
     assert_eq!(events.len(), 1, "{events:?}");
     let BlockEventKind::Allocated(block) = events[0].kind else { panic!("{events:?}") };
-    assert_eq!((block.subscriber, block.public_address), (home(2).outer, public.address));
+    assert_eq!((block.subscriber, block.public_address), (home(2).outer.into(), public.address));
     assert!((block.port_first..=block.port_last).contains(&public.port));
 }
 

@@ -124,7 +124,7 @@ impl Nat {
     pub fn bypasses_outbound(&mut self, packet: &Outbound) -> bool {
         let &Outbound { home, inside, remote, protocol, .. } = packet;
         let asked = (protocol, home.outer, inside, remote);
-        self.homes.contains(home.outer) && self.bypasses(FlowOrigin::Home, asked)
+        self.is_home_outer(home.outer) && self.bypasses(FlowOrigin::Home, asked)
     }
 
     /// Whether a rule lets this packet from the internet to a home's own address pass as it is;
@@ -225,7 +225,7 @@ impl Nat {
         self.rules.count_all(flows.clone().map(|(rule, _)| rule));
         if self.rules.set.has_log() {
             for (rule, flow) in flows {
-                self.log_flow(logged(rule, FlowOrigin::Home, asked_about(flow)));
+                self.log_asked(rule, FlowOrigin::Home, asked_about(flow));
             }
         }
     }
@@ -235,8 +235,17 @@ impl Nat {
     pub(crate) fn count_accepted(&mut self, rule: u32, origin: FlowOrigin, asked: Asked) {
         self.rules.count(rule);
         if self.rules.set.has_log() {
-            self.log_flow(logged(rule, origin, asked));
+            self.log_asked(rule, origin, asked);
         }
+    }
+
+    /// Logs a flow that a rule was asked about, if the rule wants that.
+    #[cold]
+    fn log_asked(&mut self, rule: u32, origin: FlowOrigin, asked: Asked) {
+        let (protocol, outer, inside, remote) = asked;
+        let subscriber = LoggedSubscriber::Address { address: self.outer_of(outer), gre_key: None };
+        let ends = FlowEnds::Ipv4 { inside, remote };
+        self.log_flow(LoggedFlow { rule, origin, protocol, subscriber, ends });
     }
 
     /// Counts what a rule refuses.
@@ -247,7 +256,7 @@ impl Nat {
         asked: Asked,
     ) -> Refusal {
         if self.rules.set.has_log() {
-            self.log_flow(logged(refusing.rule, origin, asked));
+            self.log_asked(refusing.rule, origin, asked);
         }
         self.rules.refuse(refusing)
     }
@@ -275,7 +284,7 @@ impl Nat {
     #[inline(never)]
     fn refuse_outbound(&mut self, refusing: DecidingRule, asked: Asked) -> Refusal {
         let (_, subscriber, ..) = asked;
-        match self.homes.contains(subscriber) {
+        match self.is_home_outer(subscriber) {
             true => self.count_refused(refusing, FlowOrigin::Home, asked),
             false => Refusal::NotSubscriber,
         }
@@ -361,12 +370,6 @@ pub(crate) type Asked = (Protocol, u32, Endpoint, Endpoint);
 #[inline(always)]
 fn asked_about(flow: &NewFlow) -> Asked {
     (flow.protocol, flow.key.home().outer, flow.key.inside(), flow.key.remote())
-}
-
-fn logged(rule: u32, origin: FlowOrigin, asked: Asked) -> LoggedFlow {
-    let (protocol, address, inside, remote) = asked;
-    let subscriber = LoggedSubscriber::Address { address, gre_key: None };
-    LoggedFlow { rule, origin, protocol, subscriber, ends: FlowEnds::Ipv4 { inside, remote } }
 }
 
 /// Returns the question about a flow of this protocol between a subscriber, with its inside

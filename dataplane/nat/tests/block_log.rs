@@ -14,7 +14,7 @@ type Lane = (ShardId, u8);
 /// The sum of the events of all lanes.
 #[derive(Default)]
 struct Log {
-    held: BTreeMap<Lane, BTreeSet<(u32, u32, u16)>>,
+    held: BTreeMap<Lane, BTreeSet<(OuterAddress, u32, u16)>>,
     indexes: BTreeMap<(Lane, u64), u64>,
     /// Events since the earliest one after which a listing may have begun.
     since: BTreeMap<Lane, Vec<BlockEvent>>,

@@ -378,7 +378,7 @@ fn events_name_the_home_of_each_port_block() {
     let [event] = events[..] else { panic!("{events:?}") };
     let BlockEventKind::Allocated(block) = event.kind else { panic!("{event:?}") };
     assert_eq!((event.shard, event.index), (ShardId(11), 1));
-    assert_eq!((block.subscriber, block.public_address), (home(1).outer, public.address));
+    assert_eq!((block.subscriber, block.public_address), (home(1).outer.into(), public.address));
     assert_eq!(block.gre_key, None, "a key that is only echoed is not logged");
     assert!((block.port_first..=block.port_last).contains(&public.port));
     assert_eq!(block.port_last - block.port_first, 255);

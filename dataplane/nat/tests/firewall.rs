@@ -94,7 +94,7 @@ fn the_log_says_which_home_had_an_address() {
     use BlockEventKind::{Allocated, Released};
     let mut world = firewall();
     let block = |n: u32| HomeBlock {
-        subscriber: home(n).outer,
+        subscriber: home(n).outer.into(),
         gre_key: None,
         public_address: host(1).address,
         port_first: 0,
@@ -160,8 +160,9 @@ fn a_full_table_of_owners_takes_the_address_that_rests_longest() {
     world.wait_and_collect(300);
     world.udp_out(home(1), host(1), server(0)).unwrap();
     world.udp_out(home(2), host(2), server(0)).unwrap();
-    let subscribers: Vec<u32> = blocks(&mut world).iter().map(|it| it.subscriber).collect();
-    assert_eq!(subscribers, [0, 1, 0, 2].map(|n| home(n).outer));
+    let subscribers: Vec<OuterAddress> =
+        blocks(&mut world).iter().map(|it| it.subscriber).collect();
+    assert_eq!(subscribers, [0, 1, 0, 2].map(|n| home(n).outer.into()));
     assert_eq!(world.udp_out(home(0), host(0), server(0)), Err(Refusal::TableFull));
 }
 

@@ -201,7 +201,7 @@ fn home_has_the_prefixes_that_are_delegated_to_it_and_no_others() {
     let none = world.udp_out6(home(1), host6(0x100, 1), server6(1));
     assert_eq!(none, Err(Refusal::InsideNotPublic), "nothing is delegated");
     let prefix = "2001:db8:1000:100::/56".parse().unwrap();
-    let list = [DelegatedPrefix { prefix, outer: home(1).outer, gre_key: None }];
+    let list = [DelegatedPrefix { prefix, outer: home(1).outer.into(), gre_key: None }];
     let mut list = Arc::new(Delegations::new(&list).unwrap());
     world.nat.admin_mut().swap_delegations(&mut list);
     assert!(list.is_empty());
@@ -445,8 +445,11 @@ fn log_says_which_home_had_a_prefix() {
     world.wait_and_collect(0);
     world.now.0 += HOLD_SEC + 1;
     world.wait_and_collect(0);
-    let prefix =
-        HomePrefix { subscriber: home(1).outer, gre_key: None, prefix64: host6(1, 0).prefix64() };
+    let prefix = HomePrefix {
+        subscriber: home(1).outer.into(),
+        gre_key: None,
+        prefix64: host6(1, 0).prefix64(),
+    };
     let kinds: Vec<_> = world.events().iter().map(|event| event.kind).collect();
     let logged = |change| BlockEventKind::Prefix(change, prefix);
     assert_eq!(kinds, [HoldingChange::Taken, HoldingChange::Released].map(logged));

@@ -280,7 +280,7 @@ fn home_with_delegated_prefixes_is_named_by_them() {
     let mut world = with(Delegation::Static);
     let delegated = |prefix: &str, n| DelegatedPrefix {
         prefix: prefix.parse().unwrap(),
-        outer: home(n).outer,
+        outer: home(n).outer.into(),
         gre_key: None,
     };
     let list = [delegated("2001:db8:1000:100::/56", 1), delegated("2001:db8:1000:200::/56", 2)];

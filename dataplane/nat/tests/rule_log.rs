@@ -36,7 +36,7 @@ fn logged(world: &mut World) -> (Vec<(u32, FlowOrigin, Endpoint)>, u64) {
     let mut flows = Vec::with_capacity(RULE_LOG_MAX);
     let lost = world.nat.admin_mut().take_rule_log(&mut flows);
     for flow in &flows {
-        let subscriber = LoggedSubscriber::Address { address: home(1).outer, gre_key: None };
+        let subscriber = LoggedSubscriber::Address { address: home(1).outer.into(), gre_key: None };
         assert_eq!((flow.protocol, flow.subscriber), (Protocol::Udp, subscriber));
         assert_eq!(ends(flow).0, inside(0));
     }

@@ -9,7 +9,7 @@ use weir_nat::*;
 use world::pair::*;
 use world::*;
 
-type SessionKey = (u32, Option<u32>, Endpoint, Endpoint, Option<Endpoint>, Protocol);
+type SessionKey = (OuterAddress, Option<u32>, Endpoint, Endpoint, Option<Endpoint>, Protocol);
 
 /// The sessions that have begun and not ended.
 #[derive(Default)]
@@ -48,7 +48,7 @@ fn world(session_log: SessionLog) -> World {
 }
 
 fn name(home: Home, inside: Endpoint, public: Endpoint, remote: Option<Endpoint>) -> String {
-    let logged: SessionKey = (home.outer, None, inside, public, remote, Protocol::Udp);
+    let logged: SessionKey = (home.outer.into(), None, inside, public, remote, Protocol::Udp);
     format!("{logged:?}")
 }
 

@@ -129,11 +129,12 @@ impl Admin<'_> {
     }
 
     /// Returns how full the tables are that all homes share, always in the same order.
-    pub fn table_uses(self) -> [TableUse; 7] {
+    pub fn table_uses(self) -> [TableUse; 8] {
         let nat = self.nat;
         let (admitted, capacity) = nat.subscribers.admitted();
         let (blocks, blocks_total) = nat.ports.blocks_in_use();
         let displaced = nat.subscribers.displaced.into();
+        let outers = &nat.subscribers.outers;
         [
             TableUse::new("flows", nat.flows.into(), nat.policy.live.flows_max.into()),
             TableUse::new("mappings", nat.mappings.live() as u64, nat.mappings.capacity() as u64),
@@ -142,6 +143,7 @@ impl Admin<'_> {
             TableUse::new("displaced-homes", displaced, nat.subscribers.spare()),
             TableUse::new("blocks", blocks, blocks_total),
             TableUse::new("claims", nat.claims.used() as u64, nat.claims.capacity().into()),
+            TableUse::new("outer-addresses", outers.len() as u64, outers.capacity()),
         ]
     }
 

@@ -70,10 +70,13 @@ impl Admin<'_> {
     fn wanted<'a>(self, filter: &'a SessionFilter) -> Wanted<'a> {
         let homes = match filter.subscriber {
             None => WantedHomes::All,
-            Some(HomeSelector::Ipv4(outer)) => WantedHomes::Outer(outer),
-            Some(HomeSelector::Ipv6(net)) => {
-                self.home_with(net).map_or(WantedHomes::None, WantedHomes::One)
-            }
+            Some(name) => match (self.named_outer(name), name) {
+                (Some(outer), _) => outer.map_or(WantedHomes::None, WantedHomes::Outer),
+                (None, HomeSelector::Ipv6(net)) => {
+                    self.home_with(net).map_or(WantedHomes::None, WantedHomes::One)
+                }
+                (None, HomeSelector::Ipv4(_)) => WantedHomes::None,
+            },
         };
         let [has_ipv4, has_ipv6] = IpFamily::ALL.map(|family| filter.has_family(family));
         Wanted { filter, homes, has_ipv4, has_ipv6 }
@@ -202,7 +205,7 @@ impl Admin<'_> {
             && filter.public.is_none_or(|range| range.has(ends.public))
             && filter.remote.is_none_or(is_remote);
         if matches {
-            let home = HomeView::Ipv4 { outer: mapping.outer, gre_key: mapping.gre_key() };
+            let home = self.tunnel_view(mapping.outer, mapping.gre_key());
             let named = (home, SessionEnds::Ipv4(ends));
             out.extend(self.session_view((mapping, remote), slab, filter, named));
         }
@@ -226,7 +229,10 @@ impl Admin<'_> {
         let home = self.view_of(&self.nat.subscribers.get(record.subscriber).home());
         let is_wanted = match wanted.homes {
             WantedHomes::All => true,
-            WantedHomes::Outer(outer) => home.ipv4() == Some(outer),
+            WantedHomes::Outer(outer) => {
+                !matches!(home, HomeView::Ipv6(_))
+                    && self.nat.subscribers.get(record.subscriber).outer == outer
+            }
             WantedHomes::One(home) => self.nat.subscribers.is_of(record.subscriber, &home),
             WantedHomes::None => false,
         };

@@ -83,7 +83,7 @@ impl Nat {
             && image.is_of_prefix == is_prefix
             && match is_prefix {
                 true => self.home_of_inside6(shard, image.inside.address) == home,
-                false => self.homes.contains(image.outer),
+                false => self.is_home_outer(image.outer),
             };
         is_ours.then_some(home)
     }
@@ -185,12 +185,20 @@ impl Nat {
         };
         let first = sum([
             u64::from(slot) << 32 | u64::from(record.version()),
-            u64::from(home.outer) << 32 ^ named,
+            self.outer_term(home.outer, &sum) ^ named,
             key.inside().prefix64() ^ 1,
         ]);
         let second = sum([first.0, key.inside().address as u64, key.remote().prefix64()]);
         let ports = u64::from(key.inside().port) << 32 | u64::from(key.remote().port) << 16;
         sum([second.0, key.remote().address as u64, ports | record.protocol as u64]).0
+    }
+
+    /// Returns what stands for an outer address in a sum: the same at all workers.
+    pub(crate) fn outer_term(&self, outer: u32, sum: impl Fn([u64; 3]) -> Hash) -> u64 {
+        match self.outer_ipv6(outer) {
+            None => u64::from(outer) << 32,
+            Some([upper, lower]) => sum([upper, lower, 6]).0,
+        }
     }
 }
 

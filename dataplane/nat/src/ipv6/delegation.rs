@@ -18,7 +18,7 @@ use std::sync::Arc;
 use ipnet::Ipv6Net;
 
 use crate::admin::facet::AdminMut;
-use crate::endpoint::{Home, ShardIndex, Tick};
+use crate::endpoint::{Home, OuterAddress, ShardIndex, Tick};
 use crate::ipv6::flow_record::NO_CLAIM;
 use crate::nat::Nat;
 use crate::packet::Refusal;
@@ -47,13 +47,13 @@ pub struct DelegatedPrefix {
     /// 48 to 64 bits.
     pub prefix: Ipv6Net,
     /// Outer address of the home.
-    pub outer: u32,
+    pub outer: OuterAddress,
     /// Its GRE key, where keys tell homes apart.
     pub gre_key: Option<u32>,
 }
 
 /// A home that prefixes are delegated to.
-type DelegatedTo = (u32, Option<u32>);
+type DelegatedTo = (OuterAddress, Option<u32>);
 
 /// Two delegated prefixes that have addresses in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -199,7 +199,7 @@ impl Nat {
     }
 
     fn is_delegated_to(&self, home: &Home, (outer, gre_key): DelegatedTo) -> bool {
-        home.outer == outer && (!self.policy.by_key || home.gre_key == gre_key)
+        self.outer_address(home) == outer && (!self.policy.by_key || home.gre_key == gre_key)
     }
 
     /// As [`claim_prefix`](Self::claim_prefix), for a copy: the worker that made the flow has
@@ -232,21 +232,37 @@ impl Nat {
         }
     }
 
-    /// Returns the home of a shard that has an inside address, if one has it.
-    pub(crate) fn home_with_inside6(&self, shard: ShardIndex, inside: u128) -> Option<Home> {
+    /// Returns the outer address and the key of the home of a shard that has an inside address, if
+    /// one has it. Not for homes that are prefixes.
+    fn holder_of_inside6(&self, shard: ShardIndex, inside: u128) -> Option<DelegatedTo> {
         let prefix64 = (inside >> 64) as u64;
         match self.policy.live.delegation? {
-            Delegation::Prefix { .. } => Some(self.home_of_inside6(shard, inside)),
-            Delegation::Static => {
-                let (outer, gre_key) = self.delegations.holder(prefix64)?;
-                Some(Home { shard, outer, gre_key })
-            }
+            Delegation::Prefix { .. } => None,
+            Delegation::Static => self.delegations.holder(prefix64),
             Delegation::Claim { .. } => {
-                let (outer, gre_key) =
-                    self.claims.holder(HeldAddress::Prefix(prefix64), self.shards.id(shard))?;
-                Some(Home { shard, outer, gre_key })
+                self.claims.holder(HeldAddress::Prefix(prefix64), self.shards.id(shard))
             }
         }
+    }
+
+    /// Returns the home of a shard that has an inside address, if one has it. It may hold no state,
+    /// so that its outer IPv6 address gets a handle.
+    pub(crate) fn home_with_inside6(&mut self, shard: ShardIndex, inside: u128) -> Option<Home> {
+        if let Delegation::Prefix { .. } = self.policy.live.delegation? {
+            return Some(self.home_of_inside6(shard, inside));
+        }
+        let (outer, gre_key) = self.holder_of_inside6(shard, inside)?;
+        Some(Home { shard, outer: self.intern_address(outer)?, gre_key })
+    }
+
+    /// As [`home_with_inside6`](Self::home_with_inside6). None also for a home with a tunnel over
+    /// IPv6 that holds no state.
+    pub(crate) fn known_home_with_inside6(&self, shard: ShardIndex, inside: u128) -> Option<Home> {
+        if let Delegation::Prefix { .. } = self.policy.live.delegation? {
+            return Some(self.home_of_inside6(shard, inside));
+        }
+        let (outer, gre_key) = self.holder_of_inside6(shard, inside)?;
+        Some(Home { shard, outer: self.known_outer(outer)?, gre_key })
     }
 }
 
@@ -255,7 +271,7 @@ mod tests {
     use super::*;
 
     fn delegated(prefix: &str, outer: u32) -> DelegatedPrefix {
-        DelegatedPrefix { prefix: prefix.parse().unwrap(), outer, gre_key: None }
+        DelegatedPrefix { prefix: prefix.parse().unwrap(), outer: outer.into(), gre_key: None }
     }
 
     #[test]
@@ -269,7 +285,7 @@ mod tests {
         let holder =
             |text: &str| all.holder((text.parse::<Ipv6Addr>().unwrap().to_bits() >> 64) as u64);
         let expected = [Some(2), None, Some(1), Some(1), None, Some(3), None]
-            .map(|outer| outer.map(|outer| (outer, None)));
+            .map(|outer| outer.map(|outer: u32| (OuterAddress::from(outer), None)));
         let asked = [
             "2001:db8::7",
             "2001:db8:0:1::",

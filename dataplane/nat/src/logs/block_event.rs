@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weir_flow::SlabId;
 use weir_ids::{Epoch, LANES, ShardId};
 
-use crate::endpoint::{ShardIndex, Tick};
+use crate::endpoint::{OuterAddress, ShardIndex, Tick};
 use crate::replication::lane::slab_of;
 
 /// Events that can wait to be read. Reading once per burst, the ring never fills: a packet opens
@@ -34,7 +34,7 @@ pub(crate) const ADDRESS_LANE: u32 = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HomeBlock {
     /// Outer address of the home; its inside address where homes have no tunnel.
-    pub subscriber: u32,
+    pub subscriber: OuterAddress,
     /// Present if it tells homes apart.
     pub gre_key: Option<u32>,
     pub public_address: u32,
@@ -47,7 +47,7 @@ pub struct HomeBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HomePrefix {
     /// Outer address of the home.
-    pub subscriber: u32,
+    pub subscriber: OuterAddress,
     /// Present if it tells homes apart.
     pub gre_key: Option<u32>,
     /// The first 64 bits of the addresses.
@@ -305,7 +305,7 @@ mod tests {
 
     fn allocated(subscriber: u32) -> BlockEventKind {
         BlockEventKind::Allocated(HomeBlock {
-            subscriber,
+            subscriber: subscriber.into(),
             gre_key: None,
             public_address: 0,
             port_first: 1024,

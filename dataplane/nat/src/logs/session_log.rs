@@ -10,7 +10,7 @@ use weir_flow::RecordId;
 use weir_ids::{Epoch, ShardId};
 
 use crate::admin::facet::{Admin, AdminMut};
-use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::endpoint::{Endpoint, Home, OuterAddress, Protocol};
 use crate::nat::Nat;
 use crate::packet::Refusal;
 use crate::replication::lane::lane_of;
@@ -53,7 +53,7 @@ pub struct SessionEvent {
 pub enum LoggedSubscriber {
     Address {
         /// Outer address; the inside address where homes have no tunnel.
-        address: u32,
+        address: OuterAddress,
         /// Present if it tells homes apart.
         gre_key: Option<u32>,
     },
@@ -177,7 +177,7 @@ impl Nat {
             }
             None => {
                 let gre_key = home.gre_key.filter(|_| self.policy.by_key);
-                LoggedSubscriber::Address { address: home.outer, gre_key }
+                LoggedSubscriber::Address { address: self.outer_address(home), gre_key }
             }
         }
     }

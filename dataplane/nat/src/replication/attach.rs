@@ -62,6 +62,8 @@ pub(crate) struct Nearby {
     pool: AddressRun,
     /// Position of its extent in the lane, and the extent's first record.
     extent: (u32, RecordId),
+    /// Whether outer addresses may be handles, which this worker has put there.
+    has_handles: bool,
 }
 
 impl Nearby {
@@ -69,6 +71,7 @@ impl Nearby {
         homes: AddressRange::EMPTY,
         pool: AddressRun::EMPTY,
         extent: (u32::MAX, RecordId::NONE),
+        has_handles: false,
     };
 
     /// Prefetches the record at a slot of the lane. Returns where it lies, if the lane has an
@@ -119,7 +122,7 @@ impl Nat {
         asked: Option<Endpoint>,
         paired_address: Option<u32>,
     ) -> Option<MappingCopy> {
-        let mut nowhere = Nearby::NOWHERE;
+        let mut nowhere = Nearby { has_handles: true, ..Nearby::NOWHERE };
         let place = self.place_of(slab, image, paired_address, &mut nowhere)?;
         let mut copy = self.copy_at(slab, image, place, RecordId::NONE);
         if let Some(asked) = asked {
@@ -154,7 +157,7 @@ impl Nat {
         let (shard, lane) = lane_of(slab);
         let public @ Endpoint { address, port } = image.public();
         if !nearby.homes.has(image.outer()) {
-            nearby.homes = self.homes.range_of(image.outer())?;
+            self.note_home_range(image.outer(), nearby)?;
         }
         if !self.policy.enabled {
             let is_ours = image.inside() == public && self.public.shard_of(address) == Some(shard);
@@ -190,6 +193,17 @@ impl Nat {
         // A static mapping has no block.
         let block = if image.is_static() { BlockId::NONE } else { block };
         Some(PoolPlace { address: position, paired_address, block, port_bit })
+    }
+
+    /// Notes the range of a home's outer address, unless the address is a handle. None if the
+    /// address is no home's.
+    #[inline(never)]
+    fn note_home_range(&self, outer: u32, nearby: &mut Nearby) -> Option<()> {
+        match self.homes.range_of(outer) {
+            Some(range) => nearby.homes = range,
+            None => _ = self.outer_ipv6(outer).filter(|_| nearby.has_handles)?,
+        }
+        Some(())
     }
 
     /// Prefetches both index lines, the block and the word of the port.
@@ -274,7 +288,7 @@ impl Nat {
         };
         let home = self.subscribers.get_mut(subscriber);
         home.records += 1;
-        let is_answered = home.is_answered();
+        let (is_answered, flags) = (home.is_answered(), home.mapping_flags());
         if is_live {
             home.flows += 1;
             self.flows += 1;
@@ -291,7 +305,7 @@ impl Nat {
         mapping.created = created;
         mapping.address = address;
         mapping.subscriber = subscriber;
-        mapping.flags |= if is_answered { Mapping::ANSWERED } else { 0 };
+        mapping.flags |= flags;
         mapping.count_inbound(image.state(), 1);
         if image.gre_key().is_some() {
             self.policy.has_keyed = true;

@@ -22,10 +22,12 @@
 //!  flow    11   image [u8; 56] of an IPv6 flow, see `ipv6/flow_image.rs`
 //!  asked   10   address u32, port u16 that the home asks, if a rule gave the flow another
 //!               destination, which is the remote of the image
+//!  outer6  12   the home's outer IPv6 address [u8; 16]; the outer address of the image is then the
+//!               writer's handle, which means nothing here
 //!
-//!  Create, Change   of a mapping: mapping [asked] [paired]
-//!                   of an IPv6 flow: flow
-//!                   of a session: session mapping [paired]
+//!  Create, Change   of a mapping: mapping [asked] [paired] [outer6]
+//!                   of an IPv6 flow: flow [outer6]
+//!                   of a session: session mapping [paired] [outer6]
 //!  OwnerUpdate            idle [segment] [state]     Clear   run     Delete   nothing
 //! ```
 //!
@@ -57,6 +59,7 @@ const IMAGE: u8 = 8;
 const SESSION_IMAGE: u8 = 9;
 const ASKED: u8 = 10;
 const FLOW6: u8 = 11;
+const OUTER6: u8 = 12;
 
 const MAPPING_LEN: usize = 35;
 const SESSION_LEN: usize = 16;
@@ -64,11 +67,14 @@ const WORD_LEN: usize = 4;
 const SEGMENT_LEN: usize = 8;
 const STATE_LEN: usize = 8;
 const ASKED_LEN: usize = 6;
+const OUTER6_LEN: usize = 16;
 const KEYED_IMAGE_LEN: usize = MappingImage::LEN + MappingImage::KEY_LEN;
 
 /// Bytes of the longest body written here.
-const _: () =
-    assert!(2 + SessionImage::LEN + 2 + KEYED_IMAGE_LEN + 2 + ASKED_LEN + 2 + WORD_LEN <= BODY_MAX);
+const _: () = {
+    let of_session = 2 + SessionImage::LEN + 2 + KEYED_IMAGE_LEN + 2 + ASKED_LEN + 2 + WORD_LEN;
+    assert!(of_session + 2 + OUTER6_LEN <= BODY_MAX);
+};
 
 const KEYED: u8 = 1;
 const UNCLEAN: u8 = 2;
@@ -96,6 +102,8 @@ pub(crate) struct StateBody {
 pub(crate) struct Body {
     pub(crate) mapping: Option<MappingImage>,
     pub(crate) flow6: Option<FlowImage>,
+    /// The outer address of the home's tunnel over IPv6, by its upper and lower half.
+    pub(crate) outer6: Option<[u64; 2]>,
     /// The destination that the home asks, if the mapping's flow has another one.
     pub(crate) asked: Option<Endpoint>,
     pub(crate) session: Option<SessionImage>,
@@ -148,6 +156,13 @@ impl<'a> BodyWriter<'a> {
     #[inline(never)]
     pub(crate) fn flow6(&mut self, image: &FlowImage) {
         self.part(FLOW6, image.bytes());
+    }
+
+    /// Writes the outer address of a tunnel over IPv6, behind the image of a flow of the home.
+    #[inline(never)]
+    pub(crate) fn outer6(&mut self, [upper, lower]: [u64; 2]) {
+        let address = u128::from(upper) << 64 | u128::from(lower);
+        self.part::<OUTER6_LEN>(OUTER6, address.to_be_bytes());
     }
 
     /// Appends the key to the image that was written last.
@@ -241,6 +256,7 @@ impl Body {
                 SEGMENT => body.segment = Some(read_segment(fields.first_chunk()?)?),
                 STATE => body.state = Some(read_state(fields.first_chunk()?)),
                 ASKED => body.asked = Some(endpoint_at(fields.first_chunk::<ASKED_LEN>()?, 0)),
+                OUTER6 => body.outer6 = Some(read_outer6(fields.first_chunk()?)),
                 FLOW6 => body.flow6 = Some(FlowImage::read(fields.first_chunk()?)?),
                 _ => {}
             }
@@ -280,7 +296,8 @@ impl MappingImage {
 /// Returns its length in `out`; a body that this version does not write is copied as it is.
 pub fn body_without_images(body: &[u8], out: &mut [u8; BODY_MAX]) -> usize {
     let read = Body::read(body);
-    let Some(Body { mapping: Some(mapping), asked, session, paired_address, .. }) = read else {
+    let Some(Body { mapping: Some(mapping), asked, session, paired_address, outer6, .. }) = read
+    else {
         let len = body.len().min(BODY_MAX);
         out[..len].copy_from_slice(&body[..len]);
         return len;
@@ -295,6 +312,9 @@ pub fn body_without_images(body: &[u8], out: &mut [u8; BODY_MAX]) -> usize {
     }
     if let Some(address) = paired_address {
         writer.paired_address(address);
+    }
+    if let Some(outer6) = outer6 {
+        writer.outer6(outer6);
     }
     writer.len()
 }
@@ -332,6 +352,11 @@ fn read_session(fields: &[u8; SESSION_LEN]) -> Option<SessionImage> {
         state: SessionState::known(half_at(fields, 14)),
     };
     image.checked()
+}
+
+fn read_outer6(fields: &[u8; OUTER6_LEN]) -> [u64; 2] {
+    let address = u128::from_be_bytes(*fields);
+    [(address >> 64) as u64, address as u64]
 }
 
 fn read_segment(fields: &[u8; SEGMENT_LEN]) -> Option<SegmentBody> {

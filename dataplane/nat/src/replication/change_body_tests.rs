@@ -48,6 +48,7 @@ impl Fields {
         };
         Body {
             flow6: (flags & 4096 != 0).then_some(flow6),
+            outer6: (flags & 8192 != 0).then_some([words[3].into(), words[4].into()]),
             mapping,
             asked: is_redirected.then_some(Endpoint::new(words[7], halves[1])),
             session: (flags & 16 != 0).then_some(session),
@@ -84,6 +85,7 @@ fn written(body: &Body) -> Vec<u8> {
     body.session.iter().for_each(|session| writer.session(session));
     body.mapping.iter().for_each(|mapping| writer.mapping(mapping));
     body.flow6.iter().for_each(|flow| writer.flow6(flow));
+    body.outer6.iter().for_each(|&outer| writer.outer6(outer));
     body.asked.iter().for_each(|&asked| writer.asked(asked));
     body.paired_address.iter().for_each(|&paired_address| writer.paired_address(paired_address));
     body.idle_sec.iter().for_each(|&seconds| writer.idle(seconds));
@@ -125,18 +127,22 @@ fn unknown_parts_and_trailing_fields_are_skipped() {
 fn a_body_for_an_earlier_version_says_the_same_without_an_image() {
     check!().with_type::<Fields>().for_each(|fields| {
         let whole = Body { flow6: None, ..fields.body() };
-        let Body { session, mapping, asked, paired_address, .. } = whole;
+        let Body { session, mapping, asked, paired_address, outer6, .. } = whole;
         let session = session.filter(|_| mapping.is_some());
         let paired_address = paired_address.filter(|_| mapping.is_some());
-        let record = Body { session, mapping, asked, paired_address, ..Body::default() };
+        let outer6 = outer6.filter(|_| mapping.is_some());
+        let record = Body { session, mapping, asked, paired_address, outer6, ..Body::default() };
+        let none = Body::default();
         let update =
-            Body { mapping: None, asked: None, session: None, paired_address: None, ..whole };
+            Body { mapping: none.mapping, asked: none.asked, session: none.session, ..whole };
+        let update = Body { paired_address: None, outer6: None, ..update };
         for body in [record, update] {
             let mut bytes = [0; BODY_MAX];
             let len = body_without_images(&written(&body), &mut bytes);
             let mut rest = &bytes[..len];
             while let [kind, len, behind @ ..] = rest {
-                assert!(*kind < IMAGE || *kind == ASKED, "an earlier version skips images");
+                let is_known = *kind < IMAGE || [ASKED, OUTER6].contains(kind);
+                assert!(is_known, "an earlier version skips images");
                 rest = &behind[usize::from(*len)..];
             }
             assert_eq!(Body::read(&bytes[..len]), Some(body));
@@ -149,7 +155,7 @@ fn a_body_that_is_cut_off_is_refused() {
     let whole = Fields { flags: u16::MAX, protocol: 0, words: [7; 8], halves: [9; 5] }.body();
     let bytes = written(&whole);
     for len in 1..bytes.len() {
-        let is_part_end = [18, 56, 114, 120, 126, 132, 142].contains(&len);
+        let is_part_end = [18, 56, 114, 132, 138, 144, 150, 160].contains(&len);
         assert_eq!(Body::read(&bytes[..len]).is_some(), is_part_end, "{len} bytes");
     }
 }

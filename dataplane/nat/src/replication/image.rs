@@ -140,6 +140,12 @@ impl MappingImage {
         }
     }
 
+    /// Returns the image with another outer address: the handle that this worker has for it.
+    pub(crate) fn with_outer(mut self, outer: u32) -> Self {
+        self.words[1] = self.words[1] & !LOWER_HALF | u64::from(outer);
+        self
+    }
+
     /// Returns the words, each as it lies in memory of a little-endian machine.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> [u8; Self::LEN] {

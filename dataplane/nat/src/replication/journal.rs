@@ -389,18 +389,35 @@ impl Nat {
     #[inline(always)]
     pub(crate) fn write_mapping_body(&self, mapping: &Mapping, writer: &mut BodyWriter<'_>) {
         if mapping.kind.is_ipv6() {
-            return writer.flow6(&self.flow_image(mapping));
+            return self.write_flow6_body(mapping, writer);
         }
         writer.mapping(&MappingImage::of(mapping, self.now.since(mapping.created)));
         if let Some(asked) = mapping.asked() {
             writer.asked(asked);
         }
-        if !self.policy.enabled {
-            return;
+        if self.policy.enabled {
+            let paired_address = self.subscribers.get(mapping.subscriber).paired_address;
+            if paired_address != mapping.address {
+                writer.paired_address(self.ports.public_address(paired_address));
+            }
         }
-        let paired_address = self.subscribers.get(mapping.subscriber).paired_address;
-        if paired_address != mapping.address {
-            writer.paired_address(self.ports.public_address(paired_address));
+        if mapping.flags & Mapping::OVER_IPV6 != 0 {
+            self.write_outer6(mapping.outer, writer);
+        }
+    }
+
+    #[inline(never)]
+    fn write_flow6_body(&self, record: &Mapping, writer: &mut BodyWriter<'_>) {
+        let image = self.flow_image(record);
+        writer.flow6(&image);
+        self.write_outer6(image.outer, writer);
+    }
+
+    /// Writes the outer address of a home whose tunnel is over IPv6.
+    #[inline(never)]
+    fn write_outer6(&self, outer: u32, writer: &mut BodyWriter<'_>) {
+        if let Some(address) = self.outer_ipv6(outer) {
+            writer.outer6(address);
         }
     }
 

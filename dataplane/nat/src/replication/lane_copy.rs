@@ -161,7 +161,8 @@ impl Nat {
             word(mapping.public()),
         ]);
         let remote = word(mapping.first.endpoint());
-        SUMS.hash([first.0, remote << 16 | kinds, u64::from(mapping.outer) << 32 ^ key]).0
+        let outer = self.outer_term(mapping.outer, |words| SUMS.hash(words));
+        SUMS.hash([first.0, remote << 16 | kinds, outer ^ key]).0
     }
 
     pub(crate) fn session_term(&self, slot: u32, session: &FurtherSession) -> u64 {

@@ -26,7 +26,8 @@
 
 use weir_flow::{Record, RecordId, SlabId, is_later_version};
 
-use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick};
+use crate::endpoint::{Endpoint, Protocol, ShardIndex, Tick, is_outer_handle};
+use crate::ipv6::FlowImage;
 use crate::nat::Nat;
 use crate::ports::port_block::BlockId;
 use crate::replication::attach::{MappingCopy, Nearby};
@@ -190,10 +191,34 @@ impl Nat {
 
     #[inline(never)]
     fn apply_any(&mut self, slab: SlabId, change: LaneChange, body: &[u8], now: Tick) -> Applied {
+        let Some(body) = Body::read(body).and_then(|body| self.with_known_outer(body)) else {
+            return Applied::Invalid;
+        };
+        let applied = self.apply_body(slab, change, &body, now);
+        if body.outer6.is_some() {
+            self.release_outers();
+        }
+        applied
+    }
+
+    /// Puts the handle that this worker has for a home's outer IPv6 address into the images of a
+    /// body. None if the address is no home's, or missing.
+    fn with_known_outer(&mut self, mut body: Body) -> Option<Body> {
+        let Some(address) = body.outer6 else {
+            let has_handle = body.mapping.is_some_and(|image| is_outer_handle(image.outer()))
+                || body.flow6.is_some_and(|it| !it.is_of_prefix && is_outer_handle(it.outer));
+            return (!has_handle).then_some(body);
+        };
+        let outer = self.intern_outer(address)?;
+        body.mapping = body.mapping.map(|image| image.with_outer(outer));
+        body.flow6 = body.flow6.map(|image| FlowImage { outer, ..image });
+        Some(body)
+    }
+
+    fn apply_body(&mut self, slab: SlabId, change: LaneChange, body: &Body, now: Tick) -> Applied {
         let LaneChange { kind, slot, version } = change;
         let (table, own_slot) = table_slot(slot);
         let &LaneState { is_present, is_owned, .. } = self.lanes.get(slab);
-        let Some(body) = Body::read(body) else { return Applied::Invalid };
         match kind {
             // The shard is being removed, or gone.
             _ if !is_present => Applied::Invalid,

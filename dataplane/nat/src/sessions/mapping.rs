@@ -199,6 +199,8 @@ impl Mapping {
     pub(crate) const SUMMED: u16 = 1 << 5;
     /// It is of a static mapping, so it has no port bit and no block (`ports/static_mappings.rs`).
     pub(crate) const STATIC: u16 = 1 << 6;
+    /// The home's tunnel is over IPv6, so `outer` is a handle.
+    pub(crate) const OVER_IPV6: u16 = 1 << 7;
     /// Shift of the upper byte. In a copy it holds the window of the last owner update, see
     /// `replication/owner_update.rs`; in an uncommitted mapping, which this worker owns, the batch,
     /// see `replication/commit.rs`.

@@ -24,7 +24,7 @@ use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 use weir_ids::ShardId;
 
 use crate::config::NatConfig;
-use crate::endpoint::{Home, Tick};
+use crate::endpoint::{Home, OuterAddress, Tick};
 use crate::ipv6::Delegation;
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HoldingChange, HomeBlock, HomePrefix};
 use crate::nat::Nat;
@@ -39,7 +39,7 @@ const OWNERS_PER_HOME: u64 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     shard: ShardId,
-    outer: u32,
+    outer: OuterAddress,
     /// Only if it tells homes apart.
     gre_key: Option<u32>,
 }
@@ -123,7 +123,7 @@ struct OwnedAddress {
 impl OwnedAddress {
     const FREE: Self = Self {
         held: HeldAddress::Address(0),
-        owner: Owner { shard: ShardId(0), outer: 0, gre_key: None },
+        owner: Owner { shard: ShardId(0), outer: OuterAddress::Ipv4(0), gre_key: None },
         records: 0,
         since: Tick(0),
         idle_since: Tick(0),
@@ -223,7 +223,11 @@ impl AddressOwners {
 
     /// Returns the outer address and the key of the home of this shard that has an address: of
     /// several, the one that was first.
-    pub(crate) fn holder(&self, held: HeldAddress, shard: ShardId) -> Option<(u32, Option<u32>)> {
+    pub(crate) fn holder(
+        &self,
+        held: HeldAddress,
+        shard: ShardId,
+    ) -> Option<(OuterAddress, Option<u32>)> {
         let mut first: Option<&OwnedAddress> = None;
         self.index.find(self.hash(held), |slot| {
             let entry = &self.slots[slot as usize];
@@ -432,7 +436,7 @@ impl AddressOwners {
 impl Nat {
     pub(crate) fn owner(&self, home: &Home) -> Owner {
         let Home { shard, outer, gre_key } = self.identity(home);
-        Owner { shard: self.shards.id(shard), outer, gre_key }
+        Owner { shard: self.shards.id(shard), outer: self.outer_of(outer), gre_key }
     }
 
     /// Claims an inside address for a home, without translation: the address must be one that its

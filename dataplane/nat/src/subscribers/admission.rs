@@ -206,7 +206,7 @@ impl Nat {
     #[cold]
     pub(crate) fn admit(&mut self, home: &Home, now: Tick) -> Result<(), Refusal> {
         let shard = home.shard;
-        let hash = self.subscribers.hash(home);
+        let hash = self.subscribers.lasting_hash(home);
         let homes = &mut self.subscribers;
         let standing = match homes.memory.is_known(hash) {
             true => HomeStanding::Known,

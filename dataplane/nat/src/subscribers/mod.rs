@@ -4,6 +4,7 @@
 pub(crate) mod address_owner;
 pub(crate) mod admission;
 pub(crate) mod allowance;
+pub(crate) mod outer_addresses;
 pub(crate) mod subscriber;
 
 #[cfg(test)]

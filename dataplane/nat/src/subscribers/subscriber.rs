@@ -11,11 +11,12 @@ mod side_counts;
 use weir_flow::{Candidate, Hash, HashKey, Index, OutOfMemory, Region};
 
 use crate::config::NatConfig;
-use crate::endpoint::{Home, Protocol, ShardIndex, Tick};
+use crate::endpoint::{Home, OuterAddress, Protocol, ShardIndex, Tick};
 use crate::packet::Refusal;
 use crate::sessions::mapping::Mapping;
 use crate::subscribers::admission::{AdmissionPace, Memory, spare_slots};
 use crate::subscribers::allowance::HomeStart;
+use crate::subscribers::outer_addresses::OuterAddresses;
 pub(crate) use block_lists::HeldBlock;
 use shard_homes::{ShardHomes, shard_maxima};
 use side_counts::SideCounts;
@@ -74,6 +75,8 @@ const KEYED: u8 = 1 << 1;
 const ANSWERED: u8 = 1 << 2;
 /// Its share of the shard's capacity has gone to another home; it is not in the queue.
 const DISPLACED: u8 = 1 << 3;
+/// `outer` is the handle of an IPv6 address.
+const OVER_IPV6: u8 = 1 << 4;
 
 impl Subscriber {
     const FREE: Self = Self {
@@ -123,7 +126,13 @@ impl Subscriber {
     /// Returns the flags of a mapping that is made for the home now.
     #[inline(always)]
     pub(crate) fn mapping_flags(&self) -> u16 {
-        if self.is_answered() { Mapping::ANSWERED } else { 0 }
+        const FLAGS: u8 = ANSWERED | OVER_IPV6;
+        match self.flags & FLAGS {
+            0 => 0,
+            ANSWERED => Mapping::ANSWERED,
+            OVER_IPV6 => Mapping::OVER_IPV6,
+            _ => Mapping::ANSWERED | Mapping::OVER_IPV6,
+        }
     }
 
     #[inline]
@@ -167,6 +176,8 @@ pub(crate) struct Subscribers {
     /// Blocks that all workers together may have given a home.
     list_blocks: u32,
     index: Index,
+    /// The outer addresses of homes with tunnels over IPv6.
+    pub(crate) outers: OuterAddresses,
     hash_key: HashKey,
     by_key: bool,
     free_head: u32,
@@ -191,6 +202,7 @@ impl Subscribers {
                 total * (quota_blocks * config.lists_per_home()) as usize,
             )
             + Index::bytes_for(total)
+            + OuterAddresses::bytes_for(config, total)
             + Memory::bytes_for(config.subscribers_max() as usize)
     }
 
@@ -216,6 +228,7 @@ impl Subscribers {
             quota_blocks_max: quota_blocks,
             list_blocks,
             index: Index::new(total)?,
+            outers: OuterAddresses::new(config, total)?,
             hash_key: HashKey::new([config.seed[2] ^ 0x7375, config.seed[3]]),
             by_key: config.tells_homes_by_key(),
             free_head: if total > 0 { 0 } else { NONE },
@@ -235,6 +248,19 @@ impl Subscribers {
             _ => 0,
         };
         self.hash_key.hash2([u64::from(home.shard.0) << 32 | u64::from(home.outer), key])
+    }
+
+    /// Returns a hash of the home that is the same whenever the home comes again: the handle of an
+    /// outer IPv6 address is not.
+    pub(crate) fn lasting_hash(&self, home: &Home) -> Hash {
+        let Some([upper, lower]) = self.outers.address(home.outer) else { return self.hash(home) };
+        let key = home.gre_key.filter(|_| self.by_key).map_or(0, |key| 1 << 32 | u64::from(key));
+        self.hash_key.hash5([u64::from(home.shard.0) << 32, key, upper, lower, 6])
+    }
+
+    /// Returns the outer address of a home, by what stands for it in records.
+    pub(crate) fn outer_of(&self, outer: u32) -> OuterAddress {
+        self.outers.address(outer).map_or(OuterAddress::Ipv4(outer), OuterAddress::Ipv6)
     }
 
     pub(crate) fn find(&self, home: &Home) -> Option<u32> {
@@ -311,6 +337,10 @@ impl Subscribers {
         }
         let slot = self.free_head;
         self.index.insert(self.hash(home), slot).map_err(|_| Refusal::SubscribersMax)?;
+        let is_over_ipv6 = self.outers.is_on() && home.is_over_ipv6();
+        if is_over_ipv6 {
+            self.outers.retain(home.outer);
+        }
         let subscriber = &mut self.slots[slot as usize];
         self.free_head = subscriber.outer;
         *subscriber = Subscriber {
@@ -321,7 +351,9 @@ impl Subscribers {
             tokens: start.tokens,
             group: start.group,
             refilled: now,
-            flags: LIVE | if home.gre_key.is_some() { KEYED } else { 0 },
+            flags: LIVE
+                | if home.gre_key.is_some() { KEYED } else { 0 }
+                | if is_over_ipv6 { OVER_IPV6 } else { 0 },
             ..Subscriber::FREE
         };
         self.of_mut(home.shard).admitted += 1;
@@ -341,7 +373,10 @@ impl Subscribers {
         let was_indexed = self.index.remove(hash, slot);
         assert!(was_indexed, "a subscriber is in the index");
         if subscriber.is_answered() {
-            self.memory.note_known(hash);
+            self.memory.note_known(self.lasting_hash(&subscriber.home()));
+        }
+        if subscriber.flags & OVER_IPV6 != 0 {
+            self.outers.release(subscriber.outer);
         }
         if subscriber.is_displaced() {
             self.of_mut(subscriber.shard).displaced -= 1;
@@ -552,6 +587,7 @@ impl Subscribers {
             + self.side_counts.bytes()
             + self.block_lists.bytes()
             + self.index.bytes()
+            + self.outers.bytes()
             + self.memory.bytes()
     }
 }
@@ -561,6 +597,8 @@ impl Subscribers {
     /// Panics if the counts or the queues of the shards do not match these homes, which are all.
     pub(crate) fn audit(&self, homes: impl Iterator<Item = u32>) {
         let mut counts = vec![(0, 0, 0); self.shards.len()];
+        let homes: Vec<u32> = homes.collect();
+        self.outers.audit(homes.iter().map(|&slot| self.get(slot).outer));
         for slot in homes {
             let home = self.get(slot);
             assert!(home.is_live());
