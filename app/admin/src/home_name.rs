@@ -14,15 +14,16 @@ use serde::{Deserialize, Serialize};
 pub enum HomeName {
     /// The outer source of its tunnel, or its IPv4 address with plain access.
     Ipv4(Ipv4Addr),
-    /// In an answer: the prefix that a home with plain access is. In a question: any of a home's
-    /// inside IPv6 addresses, or a prefix of them; a single address has 128 bits.
+    /// In an answer: the prefix that a home with plain access is, or the outer source of a tunnel
+    /// over IPv6. In a question: also any of a home's inside IPv6 addresses, or a prefix of them; a
+    /// single address has 128 bits.
     Ipv6(Ipv6Net),
 }
 
 /// A text that names no home.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' names no home: write the IPv4 address of its tunnel, or an IPv6 address or prefix of it, for example \
+    "'{text}' names no home: write the address of its tunnel, or an IPv6 address or prefix of it, for example \
      10.200.0.1, 2001:db8:1000:100::7 or 2001:db8:1000:100::/56"
 )]
 pub struct HomeNameError {
@@ -69,6 +70,7 @@ impl From<weir_nat::HomeView> for HomeName {
     fn from(home: weir_nat::HomeView) -> Self {
         match home {
             weir_nat::HomeView::Ipv4 { outer, .. } => Self::Ipv4(outer.into()),
+            weir_nat::HomeView::TunnelIpv6 { outer, .. } => Self::Ipv6(outer.into()),
             weir_nat::HomeView::Ipv6(net) => Self::Ipv6(net),
         }
     }

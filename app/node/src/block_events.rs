@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_nat::{
     AdminMut, BlockEvent, BlockEventKind, Endpoint, HoldingChange, HomeLimit, HomeRefused,
-    LoggedSubscriber, SessionEvent,
+    LoggedSubscriber, OuterAddress, SessionEvent,
 };
 use weir_nat_log::BlockLogSender;
 use weir_nat_log_export::{
@@ -155,31 +155,39 @@ fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> Op
     Some(NatEvent { time_ms, node: domain, shard, lane: 0, epoch: 0, index: 0, kind })
 }
 
-/// Returns the home as records name it; `None` for one without a tunnel that is an IPv6 prefix.
+/// Returns the home as records name it; `None` for one that has no IPv4 address.
 fn home(subscriber: LoggedSubscriber) -> Option<ExportedHome> {
     match subscriber {
-        LoggedSubscriber::Address { address, gre_key } => {
+        LoggedSubscriber::Address { address, gre_key } => exported_home(address, gre_key),
+        LoggedSubscriber::Prefix { .. } => None,
+    }
+}
+
+fn exported_home(outer: OuterAddress, gre_key: Option<u32>) -> Option<ExportedHome> {
+    match outer {
+        OuterAddress::Ipv4(address) => {
             Some(ExportedHome { address: Ipv4Addr::from(address), gre_key })
         }
-        LoggedSubscriber::Prefix { .. } => None,
+        OuterAddress::Ipv6(_) => None,
     }
 }
 
 /// Converts an event for collectors, which receive only events about blocks and prefixes.
 fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatEvent> {
-    let block = |block: weir_nat::HomeBlock| weir_nat_log_export::ExportedBlock {
-        home: ExportedHome { address: Ipv4Addr::from(block.subscriber), gre_key: block.gre_key },
-        public: Ipv4Addr::from(block.public_address),
-        port_first: block.port_first,
-        port_last: block.port_last,
+    let block = |block: weir_nat::HomeBlock| {
+        Some(weir_nat_log_export::ExportedBlock {
+            home: exported_home(block.subscriber, block.gre_key)?,
+            public: Ipv4Addr::from(block.public_address),
+            port_first: block.port_first,
+            port_last: block.port_last,
+        })
     };
     let kind = match event.kind {
-        BlockEventKind::Allocated(it) => NatEventKind::BlockAllocated(block(it)),
-        BlockEventKind::Released(it) => NatEventKind::BlockReleased(block(it)),
-        BlockEventKind::Held(it) => NatEventKind::BlockHeld { block: block(it), since_ms: None },
+        BlockEventKind::Allocated(it) => NatEventKind::BlockAllocated(block(it)?),
+        BlockEventKind::Released(it) => NatEventKind::BlockReleased(block(it)?),
+        BlockEventKind::Held(it) => NatEventKind::BlockHeld { block: block(it)?, since_ms: None },
         BlockEventKind::Prefix(change, it) => {
-            let address = Ipv4Addr::from(it.subscriber);
-            let home = ExportedHome { address, gre_key: it.gre_key };
+            let home = exported_home(it.subscriber, it.gre_key)?;
             let prefix = ExportedPrefix { home, prefix64: it.prefix64 };
             match change {
                 HoldingChange::Taken => NatEventKind::PrefixClaimed(prefix),

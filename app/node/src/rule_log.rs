@@ -76,9 +76,7 @@ fn write(flow: &LoggedFlow, rules: &[NamedRule]) {
 /// Returns the text of a home, and its key if it tells homes apart.
 fn subscriber(subscriber: LoggedSubscriber) -> (String, Option<u32>) {
     match subscriber {
-        LoggedSubscriber::Address { address, gre_key } => {
-            (Ipv4Addr::from(address).to_string(), gre_key)
-        }
+        LoggedSubscriber::Address { address, gre_key } => (address.to_string(), gre_key),
         LoggedSubscriber::Prefix { bits, length } => {
             let first = Ipv6Addr::from_bits(u128::from(bits) << 64);
             (format!("{first}/{length}"), None)
@@ -115,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_home_is_its_address_with_its_key_or_its_prefix() {
-        let address = LoggedSubscriber::Address { address: 0x0ac8_0001, gre_key: Some(7) };
+        let address = LoggedSubscriber::Address { address: 0x0ac8_0001.into(), gre_key: Some(7) };
         assert_eq!(subscriber(address), ("10.200.0.1".to_owned(), Some(7)));
         let prefix = LoggedSubscriber::Prefix { bits: 0x2001_0db8_1000_0100, length: 56 };
         assert_eq!(subscriber(prefix), ("2001:db8:1000:100::/56".to_owned(), None));

@@ -5,7 +5,7 @@ mod json;
 mod text;
 
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -144,9 +144,11 @@ fn home(text: &str) -> Result<About, String> {
         Some((address, key)) => (address, Some(key.parse::<u32>())),
         None => (text, None),
     };
-    let address = address.parse::<Ipv4Addr>().ok();
+    let address = address.parse::<IpAddr>().ok();
     let home = address.zip(key.transpose().ok()).map(|(address, key)| About::Home(address, key));
-    home.ok_or_else(|| "write address or address,key, for example 10.200.0.1,7".into())
+    home.ok_or_else(|| {
+        "write address or address,key, for example 10.200.0.1,7 or 2001:db8:e::1".into()
+    })
 }
 
 fn instant(text: &str) -> Result<Timestamp, String> {
@@ -207,11 +209,11 @@ mod tests {
 
     #[test]
     fn an_address_a_port_and_a_home_are_distinguished() {
-        let address = Ipv4Addr::new(203, 0, 113, 5);
+        let address = std::net::Ipv4Addr::new(203, 0, 113, 5);
         assert_eq!(public("203.0.113.5:40000"), Ok(About::Port(address, 40000)));
         assert_eq!(public("203.0.113.5"), Ok(About::Address(address)));
-        assert_eq!(home("203.0.113.5"), Ok(About::Home(address, None)));
-        assert_eq!(home("203.0.113.5,7"), Ok(About::Home(address, Some(7))));
+        assert_eq!(home("203.0.113.5"), Ok(About::Home(address.into(), None)));
+        assert_eq!(home("203.0.113.5,7"), Ok(About::Home(address.into(), Some(7))));
         let inside = About::Ipv6("2001:db8:1000:1::7".parse().expect("an address"));
         assert_eq!(public("2001:db8:1000:1::7"), Ok(inside));
         assert_eq!(public("[2001:db8:1000:1::7]:443"), Ok(inside));

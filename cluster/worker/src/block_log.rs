@@ -9,7 +9,7 @@ use weir_nat_log::{AssignedBlock, BlockRecord, BlockRecordKind, Prefix64, Prefix
 pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
     use weir_nat::BlockEventKind;
     let block = |block: weir_nat::HomeBlock| AssignedBlock {
-        subscriber: Ipv4Addr::from(block.subscriber),
+        subscriber: block.subscriber.into(),
         gre_key: block.gre_key,
         public: Ipv4Addr::from(block.public_address),
         port_first: block.port_first,
@@ -25,7 +25,7 @@ pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
         BlockEventKind::Held(it) => BlockRecordKind::Held { block: block(it), since: None },
         BlockEventKind::Prefix(change, it) => {
             let claim = PrefixClaim {
-                subscriber: Ipv4Addr::from(it.subscriber),
+                subscriber: it.subscriber.into(),
                 gre_key: it.gre_key,
                 prefix: Prefix64::from_bits(it.prefix64),
             };
@@ -43,20 +43,21 @@ pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
 
 #[cfg(test)]
 mod tests {
-    use weir_nat::{BlockEvent, BlockEventKind, Epoch, HomePrefix, ShardId};
+    use weir_nat::{BlockEvent, BlockEventKind, Epoch, HomePrefix, OuterAddress, ShardId};
 
     use super::*;
 
     #[test]
     fn each_change_of_a_prefix_is_a_record_of_its_home() {
         let (subscriber, prefix64) = (0x0ac8_0001, 0x2001_0db8_1000_0001);
-        let prefix = HomePrefix { subscriber, gre_key: Some(7), prefix64 };
+        let prefix =
+            HomePrefix { subscriber: OuterAddress::Ipv4(subscriber), gre_key: Some(7), prefix64 };
         let record = |change| {
             let kind = BlockEventKind::Prefix(change, prefix);
             to_log(&BlockEvent { shard: ShardId(3), lane: 0, epoch: Epoch(5), index: 9, kind })
         };
         let claim = PrefixClaim {
-            subscriber: Ipv4Addr::new(10, 200, 0, 1),
+            subscriber: Ipv4Addr::new(10, 200, 0, 1).into(),
             gre_key: Some(7),
             prefix: Prefix64::of("2001:db8:1000:1::7".parse().expect("an address")),
         };

@@ -1,7 +1,7 @@
 //! The result of a search.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use crate::holding::Holding;
@@ -48,7 +48,7 @@ pub struct BlockHolder {
     pub nodes: Vec<String>,
     pub shard: u32,
     /// Outer source address in gre mode, inside address in plain mode.
-    pub subscriber: Ipv4Addr,
+    pub subscriber: IpAddr,
     pub gre_key: Option<u32>,
     pub holding: Holding,
 }

@@ -1,7 +1,7 @@
 //! The statements of a worker to the block log: the changes that the owner of a lane made to its
 //! blocks.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
 use crate::holding::Prefix64;
@@ -23,7 +23,7 @@ pub struct BlockRecord {
 }
 
 /// Limits the size: it passes through a ring of 65,536 entries for each worker.
-const _: () = assert!(size_of::<BlockRecord>() <= 72);
+const _: () = assert!(size_of::<BlockRecord>() <= 80);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockRecordKind {
@@ -66,7 +66,7 @@ pub enum BlockRecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AssignedBlock {
     /// Outer source address in gre mode, inside address in plain mode.
-    pub subscriber: Ipv4Addr,
+    pub subscriber: IpAddr,
     /// Present if the key is part of the subscriber's identity.
     pub gre_key: Option<u32>,
     pub public: Ipv4Addr,
@@ -79,7 +79,7 @@ pub struct AssignedBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PrefixClaim {
     /// Outer source address.
-    pub subscriber: Ipv4Addr,
+    pub subscriber: IpAddr,
     /// Present if the key is part of the subscriber's identity.
     pub gre_key: Option<u32>,
     pub prefix: Prefix64,

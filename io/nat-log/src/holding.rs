@@ -1,7 +1,7 @@
 //! What a home may hold: ports of a public address, or a prefix of IPv6 addresses.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::event::{AssignedBlock, PrefixClaim};
 
@@ -65,7 +65,7 @@ impl Holding {
 }
 
 /// Outer address and key of a home.
-pub(crate) type HomeKey = (Ipv4Addr, Option<u32>);
+pub(crate) type HomeKey = (IpAddr, Option<u32>);
 
 /// A home with what it holds, as a record names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

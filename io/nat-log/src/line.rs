@@ -24,7 +24,7 @@
 //! cannot say, until a listing that it knows completely.
 
 use std::borrow::Cow;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
@@ -122,7 +122,7 @@ struct Fields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    subscriber: Option<Ipv4Addr>,
+    subscriber: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gre_key: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]

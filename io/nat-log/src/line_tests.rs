@@ -22,7 +22,7 @@ const TIME_MS: u64 = 1_772_366_400_120;
 
 fn block() -> AssignedBlock {
     AssignedBlock {
-        subscriber: Ipv4Addr::new(10, 200, 0, 1),
+        subscriber: Ipv4Addr::new(10, 200, 0, 1).into(),
         gre_key: Some(9),
         public: Ipv4Addr::new(203, 0, 113, 1),
         port_first: 1024,
@@ -32,7 +32,7 @@ fn block() -> AssignedBlock {
 
 fn claim() -> PrefixClaim {
     PrefixClaim {
-        subscriber: Ipv4Addr::new(10, 200, 0, 1),
+        subscriber: Ipv4Addr::new(10, 200, 0, 1).into(),
         gre_key: Some(9),
         prefix: Prefix64::from_bits(0x2001_0db8_1000_0001),
     }

@@ -12,7 +12,7 @@
 //! lie, the gaps between its records.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -51,16 +51,15 @@ pub enum About {
     /// Which home had claimed the /64 of this address?
     Ipv6(Ipv6Addr),
     /// Which ports and prefixes had this home? Without a key: with any.
-    Home(Ipv4Addr, Option<u32>),
+    Home(IpAddr, Option<u32>),
 }
 
 impl About {
     /// Returns the address or prefix as lines have it: those without it are about something else.
     pub(crate) fn needle(self) -> String {
         match self {
-            Self::Port(address, _) | Self::Address(address) | Self::Home(address, _) => {
-                address.to_string()
-            }
+            Self::Port(address, _) | Self::Address(address) => address.to_string(),
+            Self::Home(address, _) => address.to_string(),
             Self::Ipv6(address) => Prefix64::of(address).to_string(),
         }
     }
