@@ -75,7 +75,12 @@ fn engine() -> Engine<Mbuf> {
         access: side(Side::Access),
         internet: side(Side::Internet),
         mss_clamp: MssClamp::Auto,
-        shards: vec![ShardConfig { id: ShardId(1), endpoint, subscribers: vec![] }],
+        shards: vec![ShardConfig {
+            id: ShardId(1),
+            endpoint,
+            endpoint6: None,
+            subscribers: vec![],
+        }],
         nat: NatConfig {
             flows_max: 4096,
             subscribers: vec!["10.200.0.0/16".parse().unwrap()],

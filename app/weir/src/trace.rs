@@ -1,7 +1,7 @@
 //! `weir trace`: the way of chosen packets through the workers.
 
 use std::io::{self, Write};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use weir_admin::TracedPacket;
 use weir_admin::client::query_value;
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     node: NodeSocket,
     /// Only of this home: outer source of its tunnel, or its address with plain access.
     #[arg(long, value_name = "A")]
-    subscriber: Option<Ipv4Addr>,
+    subscriber: Option<IpAddr>,
     /// Only of this protocol.
     #[arg(long, value_name = "NAME", value_parser = ["tcp", "udp", "icmp"])]
     protocol: Option<String>,

@@ -75,6 +75,10 @@ pub struct ClusterShard {
     /// The tunnel endpoint; `Some` in gre mode only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Ipv4Addr>,
+    /// The tunnel endpoint of homes with tunnels over IPv6; in gre mode only. Written only if there
+    /// is one: earlier versions do not know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint6: Option<Ipv6Addr>,
     /// The next hop of the access network for the homes' packets; `Some` in plain mode only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steer: Option<Ipv4Addr>,
@@ -98,11 +102,20 @@ pub struct ClusterShard {
     pub commit: Option<Commit>,
 }
 
+impl ClusterShard {
+    /// Returns the IPv6 address that the access network sends the homes' packets to: the tunnel
+    /// endpoint or the steering address.
+    pub fn access6(&self) -> Option<Ipv6Addr> {
+        self.endpoint6.or(self.steer6)
+    }
+}
+
 /// `[[pool]]`: prefixes that are cut into shards of equal size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PoolSettings {
     pub(crate) first_id: u32,
     pub(crate) endpoints: Vec<Ipv4Net>,
+    pub(crate) endpoints6: Vec<Ipv6Net>,
     pub(crate) steer: Vec<Ipv4Net>,
     pub(crate) subscribers: Vec<Ipv4Net>,
     /// Prefix length of a shard's subscribers.

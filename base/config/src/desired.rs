@@ -85,6 +85,7 @@ impl Desired {
             ..
         } = file;
         access.subscribers.sort_unstable();
+        access.subscribers6.sort_unstable();
         let (policy, public, ipv6) = (policy.sorted(), public.sorted(), ipv6.sorted());
         Self { cluster, access, nat, timeouts, fragments, limits, policy, public, ipv6, shards }
     }
@@ -134,10 +135,16 @@ impl Desired {
         self.shards.iter().any(|shard| !shard.public6.is_empty())
     }
 
+    /// Whether homes may have tunnels over IPv6.
+    pub fn has_outer_ipv6(&self) -> bool {
+        !self.access.subscribers6.is_empty()
+            || self.shards.iter().any(|shard| shard.endpoint6.is_some())
+    }
+
     /// Number of routes for the access switch, of both families: an endpoint or a steering address
-    /// of each shard, and the IPv6 steering addresses.
+    /// of each shard, and those of IPv6.
     pub fn access_routes(&self) -> usize {
-        self.shards.len() + self.shards.iter().filter(|shard| shard.steer6.is_some()).count()
+        self.shards.len() + self.shards.iter().filter(|shard| shard.access6().is_some()).count()
     }
 
     /// Number of routes for the internet switch, of both families: the public prefixes.
@@ -181,6 +188,7 @@ impl Desired {
             Some(ShardSettings {
                 id,
                 endpoint: shard.endpoint,
+                endpoint6: shard.endpoint6,
                 subscribers: shard.subscribers.clone(),
                 public: shard.public.clone(),
                 public6: shard.public6.clone(),

@@ -1,13 +1,13 @@
 //! IPv6 of a worker and of the homes: plain values, defaults filled in, no spans.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use ipnet::Ipv6Net;
 use serde::{Serialize, Serializer};
 
-use crate::public_types::home;
+use crate::public_types::{gre_key, home};
 
 /// IPv6 of one side of a worker, beside its IPv4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -97,11 +97,12 @@ pub struct DelegationSettings {
     pub prefix: Ipv6Net,
 }
 
-/// A home behind a tunnel. In text its outer address, with its GRE key as `10.200.1.5,7`.
+/// A home behind a tunnel. In text its outer address, of either family, with its GRE key as
+/// `10.200.1.5,7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DelegatedHome {
     /// Outer source of the home's packets.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Present if it tells homes apart.
     pub gre_key: Option<u32>,
 }
@@ -123,7 +124,16 @@ impl FromStr for DelegatedHome {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        home(text).map(|(address, gre_key)| Self { address, gre_key })
+        // An IPv4 address says what is wrong with the text.
+        match text.split_once(',').map_or(text, |(address, _)| address).parse::<Ipv6Addr>() {
+            Ok(address) => {
+                let gre_key = gre_key(text)?;
+                Ok(Self { address: address.into(), gre_key })
+            }
+            Err(_) => {
+                home(text).map(|(address, gre_key)| Self { address: address.into(), gre_key })
+            }
+        }
     }
 }
 
@@ -139,7 +149,13 @@ mod tests {
 
     #[test]
     fn delegated_home_reads_as_it_is_written() {
-        for text in ["10.200.1.5", "10.200.1.5,0", "10.200.1.5,4294967295"] {
+        for text in [
+            "10.200.1.5",
+            "10.200.1.5,0",
+            "10.200.1.5,4294967295",
+            "2001:db8:e::1",
+            "2001:db8:e::1,7",
+        ] {
             assert_eq!(text.parse::<DelegatedHome>().unwrap().to_string(), text);
         }
         for (text, why) in [

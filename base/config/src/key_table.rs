@@ -25,6 +25,10 @@ const PREFIX_LIST: AllowedValues = Form(
     "string or list of strings",
     "IPv4 prefixes `\"a.b.c.d/length\"` without host bits, none twice",
 );
+const STEER6: &str =
+    "IPv6 prefixes `\"2001:db8::/length\"`, length 16..=127, without host bits, none twice";
+const OUTER6: &str =
+    "IPv6 prefixes `\"2001:db8::/length\"`, length 16..=128, without host bits, none twice";
 const PREFIXES6: &str =
     "IPv6 prefixes `\"2001:db8::/length\"`, length 16..=64, without host bits, none twice";
 const NAME: AllowedValues =
@@ -183,6 +187,8 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "`gre`: a home is the outer source of a GRE tunnel, its shard the outer destination. `plain`: a home is an inside address, its shard the prefix it lies in."),
     key("access", "subscribers", PREFIXES, "", Required,
         "Homes outside these prefixes are not served: outer sources in gre mode, inside addresses in plain mode."),
+    key("access", "subscribers6", Form("list of strings", OUTER6), "", Absent("no tunnels over IPv6"),
+        "As `subscribers`, outer IPv6 sources in gre mode: homes with tunnels over IPv6 (RFC 7676), to the `endpoint6` of their shard. A home is identified by its whole address. Refused in plain mode."),
     key("access", "gre_key", Choice(&["ignore", "subscriber"]), "", Value("\"ignore\""),
         "`subscriber`: the GRE key belongs to the identity of the home, so one outer source may carry several. `ignore`: the key is only echoed."),
 
@@ -342,6 +348,8 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "Number of the pool's first shard, permanent; the others follow. Leave room for growth before the next pool."),
     key("pool", "endpoints", PREFIX_LIST, "", Absent("required in gre mode, refused in plain mode"),
         "Tunnel endpoints, one for each shard, in order; the first address of each prefix is left out."),
+    key("pool", "endpoints6", Form("string or list of strings", STEER6), "", Absent("no tunnels over IPv6"),
+        "Tunnel endpoints of homes with tunnels over IPv6, dealt out like `endpoints`. Only in gre mode, with `access.subscribers6`."),
     key("pool", "steer", PREFIX_LIST, "", Absent("required in plain mode, refused in gre mode"),
         "Steering addresses, dealt out like `endpoints`."),
     key("pool", "subscribers", PREFIX_LIST, "", Absent("required in plain mode, refused in gre mode"),
@@ -356,7 +364,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "Prefixes that the homes' IPv6 addresses are in, cut into one piece for each shard, in order; pieces left over are for growth. As `shard.public6`."),
     key("pool", "per_shard6", Integer(16, 64), "bits", Value("48"),
         "Prefix length of the IPv6 prefix of one shard. Only with `public6`."),
-    key("pool", "steer6", Form("string or list of strings", "IPv6 prefixes `\"2001:db8::/length\"`, length 16..=127, without host bits, none twice"), "", Absent("required in plain mode with `public6`, refused otherwise"),
+    key("pool", "steer6", Form("string or list of strings", STEER6), "", Absent("required in plain mode with `public6`, refused otherwise"),
         "IPv6 steering addresses, dealt out like `endpoints`."),
     key("pool", "subscribers_max", Integer(1, 65_535), "homes", Value("256"), "Homes of a shard served at once."),
     key("pool", "commit", Choice(&["async", "replicated"]), "", Absent("`cluster.commit`"),
@@ -365,6 +373,8 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("shard", "id", Integer(1, 4_294_967_295), "", Required, "Number of the shard, permanent. Each once."),
     key("shard", "endpoint", Form("string", "an IPv4 address"), "", Absent("required in gre mode, refused in plain mode"),
         "The homes' tunnel endpoint, routed to the worker's access address. Each once."),
+    key("shard", "endpoint6", Form("string", "a global or unique local IPv6 address"), "", Absent("no tunnels over IPv6"),
+        "Tunnel endpoint of homes with tunnels over IPv6, beside `endpoint`, routed to the worker's IPv6 access address. Only in gre mode, with `access.subscribers6`. Each once."),
     key("shard", "steer", Form("string", "an IPv4 address"), "", Absent("required in plain mode, refused in gre mode"),
         "Address routed to the worker's access address. The access network sends what comes from the shard's `subscribers` to it as next hop. Each once.").only(Files::CLUSTER),
     key("shard", "subscribers", PREFIXES, "", Absent("required in plain mode, refused in gre mode"),

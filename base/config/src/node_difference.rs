@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::Effect;
 use crate::desired::delegation_difference::delegation_difference;
-use crate::desired::difference::{SettingChange, homes, object, section_changes, words};
+use crate::desired::difference::{SettingChange, homes_of_access, object, section_changes, words};
 use crate::desired::policy_difference::policy_changes;
 use crate::desired::public_difference::public_difference;
 use crate::types::{Config, ShardSettings};
@@ -26,7 +26,7 @@ pub fn node_difference(start: &Config, old: &Config, new: &Config) -> Vec<Settin
                 matches!(change.effect, Effect::EndsAll | Effect::EndsOnRestart);
         }
     }
-    homes(&old.access.subscribers, &new.access.subscribers, "access.subscribers", &mut changes);
+    homes_of_access(&old.access, &new.access, &mut changes);
     shards(old, new, &mut changes);
     changes.extend(policy_changes(&old.policy, &new.policy, quota_max(start)));
     changes.extend(public_difference(&old.public, &new.public));

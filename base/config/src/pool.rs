@@ -37,6 +37,7 @@ impl PoolSettings {
     /// again at 0; the checks refuse them.
     pub(crate) fn shards(&self) -> impl Iterator<Item = ClusterShard> + '_ {
         let mut endpoints = addresses(&self.endpoints);
+        let mut endpoints6 = addresses6(&self.endpoints6);
         let mut steer = addresses(&self.steer);
         let mut public = cut(&self.public, self.per_shard);
         let mut steer6 = addresses6(&self.steer6);
@@ -47,6 +48,7 @@ impl PoolSettings {
             ClusterShard {
                 id: self.first_id.wrapping_add(number as u32),
                 endpoint: endpoints.next(),
+                endpoint6: endpoints6.next(),
                 steer: steer.next(),
                 public: public.next().map_or_else(|| homes.clone(), |net| vec![net]),
                 subscribers: homes,

@@ -112,10 +112,13 @@ impl FromStr for StaticSettings {
 
 /// Reads a home: its address, or `ADDRESS,KEY` with its GRE key.
 pub(crate) fn home(text: &str) -> Result<(Ipv4Addr, Option<u32>), String> {
-    match text.split_once(',') {
-        Some((home, key)) => Ok((address(home)?, Some(number(key, "GRE key")?))),
-        None => Ok((address(text)?, None)),
-    }
+    let home = text.split_once(',').map_or(text, |(home, _)| home);
+    Ok((address(home)?, gre_key(text)?))
+}
+
+/// Reads the GRE key of a home, if the text has one.
+pub(crate) fn gre_key(text: &str) -> Result<Option<u32>, String> {
+    text.split_once(',').map(|(_, key)| number(key, "GRE key")).transpose()
 }
 
 fn endpoint(text: &str, protocol: StaticProtocol) -> Result<(Ipv4Addr, u16), String> {

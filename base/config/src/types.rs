@@ -1,6 +1,6 @@
 //! The configuration once it is parsed and valid: plain values, defaults filled in, no spans.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -207,21 +207,30 @@ pub struct Access {
     pub mode: AccessSetting,
     /// Prefixes of the served homes: outer sources in gre mode, inside addresses in plain mode.
     pub subscribers: Vec<Ipv4Net>,
+    /// Prefixes of the outer IPv6 sources of the served homes; gre mode only. Written only if there
+    /// are some: earlier versions do not know them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscribers6: Vec<Ipv6Net>,
     pub gre_key: GreKey,
 }
 
 impl Access {
     /// IPv4 and GRE header (RFC 2784).
     const TUNNEL_BYTES: u16 = 24;
+    /// By how much an IPv6 header is longer than one of IPv4.
+    const LONGER_BYTES: u16 = 20;
     /// The key field (RFC 2890).
     const KEY_BYTES: u16 = 4;
 
-    /// Number of bytes that the tunnel takes from a packet on the access side.
+    /// Number of bytes that the longest tunnel header takes from a packet on the access side.
     pub fn tunnel_bytes(&self) -> u16 {
+        let outer = if self.subscribers6.is_empty() { 0 } else { Self::LONGER_BYTES };
         match (self.mode, self.gre_key) {
             (AccessSetting::Plain, _) => 0,
-            (AccessSetting::Gre, GreKey::Ignore) => Self::TUNNEL_BYTES,
-            (AccessSetting::Gre, GreKey::Subscriber) => Self::TUNNEL_BYTES + Self::KEY_BYTES,
+            (AccessSetting::Gre, GreKey::Ignore) => Self::TUNNEL_BYTES + outer,
+            (AccessSetting::Gre, GreKey::Subscriber) => {
+                Self::TUNNEL_BYTES + outer + Self::KEY_BYTES
+            }
         }
     }
 }
@@ -399,6 +408,8 @@ pub struct ShardSettings {
     pub id: u32,
     /// The tunnel endpoint; `Some` in gre mode only.
     pub endpoint: Option<Ipv4Addr>,
+    /// The tunnel endpoint of homes with tunnels over IPv6; in gre mode only. `None`: it has none.
+    pub endpoint6: Option<Ipv6Addr>,
     /// The homes' prefixes; plain mode only, empty in gre mode.
     pub subscribers: Vec<Ipv4Net>,
     /// Public prefixes, never empty: for a firewall in plain mode they are the homes' prefixes.

@@ -100,7 +100,7 @@ impl FlowSettings {
 
 fn delegated(settings: &DelegationSettings) -> DelegatedPrefix {
     let home = settings.home;
-    let (outer, gre_key) = (home.address.to_bits(), home.gre_key);
+    let (outer, gre_key) = (home.address.into(), home.gre_key);
     DelegatedPrefix { prefix: settings.prefix, outer, gre_key }
 }
 

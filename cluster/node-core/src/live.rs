@@ -5,7 +5,7 @@ use weir_config::{Config, MssClampSetting};
 use weir_engine::{
     FragmentLimits, GroupLimits, LiveEngineSettings, LiveSettings, MssClamp, ResourceLimits,
 };
-use weir_nat::{ActiveRules, GROUPS, LiveNatSettings, NatError, home_addresses};
+use weir_nat::{ActiveRules, GROUPS, HomePrefixes, LiveNatSettings, NatError, home_addresses};
 
 use crate::flow_settings::{FlowSettings, out_of_service};
 use crate::nat_setup::{ClusterRoom, nat_config};
@@ -27,6 +27,7 @@ pub fn live_settings(
         engine: live_engine_settings(config),
         nat: live_nat_settings(config, worker, room)?,
         homes: home_addresses(&config.access.subscribers),
+        homes6: HomePrefixes::new(&config.access.subscribers6),
         rules: Box::new(ActiveRules::new(flows.rules.clone())),
         statics: flows.statics.clone(),
         delegations: flows.delegations.clone(),

@@ -67,6 +67,7 @@ pub fn nat_config(
         delegation: delegation(config, worker),
         gre_key_identifies_home: config.access.gre_key == weir_config::GreKey::Subscriber,
         subscribers: config.access.subscribers.clone(),
+        subscribers6: config.access.subscribers6.clone(),
         shards: shards_of(config, worker).map(|shard| nat_shard(shard, nat.enabled)).collect(),
         seed,
         replicas: room.map_or(0, |room| room.replicas),

@@ -15,11 +15,12 @@ pub fn desired_input(desired: &Desired) -> RolesInput {
 
 fn desired_shard(desired: &Desired, shard: &ClusterShard) -> Option<DesiredShard> {
     let access = shard.endpoint.or(shard.steer)?;
-    let access6 = shard.steer6;
+    let access6 = shard.access6();
     let awaits_replicas = desired.is_committed(shard);
     let shard = ShardSettings {
         id: shard.id,
         endpoint: shard.endpoint,
+        endpoint6: shard.endpoint6,
         subscribers: shard.subscribers.clone(),
         public: shard.public.clone(),
         public6: shard.public6.clone(),
@@ -36,6 +37,7 @@ pub fn engine_shard(shard: &ShardSettings) -> weir_engine::ShardConfig {
     weir_engine::ShardConfig {
         id: ShardId(shard.id),
         endpoint: shard.endpoint.map(u32::from),
+        endpoint6: shard.endpoint6.map(u128::from),
         subscribers: shard.subscribers.clone(),
     }
 }
@@ -117,6 +119,7 @@ public = ["198.51.100.0/28"]
         let shard = |public: &[&str]| ShardSettings {
             id: 1,
             endpoint: None,
+            endpoint6: None,
             subscribers: vec![net("10.200.0.0/16")],
             public: public.iter().copied().map(net).collect(),
             public6: Vec::new(),

@@ -36,6 +36,7 @@ fn desired(id: u32) -> DesiredShard {
     let engine = weir_engine::ShardConfig {
         id: ShardId(id),
         endpoint: Some(0x0a09_0000 + id),
+        endpoint6: None,
         subscribers: vec![],
     };
     let nat = weir_nat::NatShardConfig {

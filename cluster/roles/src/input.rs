@@ -90,7 +90,7 @@ pub struct DesiredShard {
     /// Address at which its homes' packets come in: the tunnel endpoint; in plain mode the address
     /// that is steered to.
     pub access: Ipv4Addr,
-    /// The same for IPv6: the address that is steered to, if homes have no tunnel.
+    /// The same for IPv6, if there is one.
     pub access6: Option<Ipv6Addr>,
     pub setup: ShardSetup,
 }
@@ -100,7 +100,8 @@ impl DesiredShard {
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let (one, two) = (&self.setup.engine, &other.setup.engine);
         (self.access, self.access6) == (other.access, other.access6)
-            && (one.endpoint, &one.subscribers) == (two.endpoint, &two.subscribers)
+            && (one.endpoint, one.endpoint6) == (two.endpoint, two.endpoint6)
+            && one.subscribers == two.subscribers
             && self.setup.nat == other.setup.nat
     }
 }

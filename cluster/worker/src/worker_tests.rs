@@ -225,6 +225,7 @@ fn add_shard() -> WorkerCommand {
         engine: weir_engine::ShardConfig {
             id,
             endpoint: Some(endpoint.to_bits()),
+            endpoint6: None,
             subscribers: vec![],
         },
         nat: weir_nat::NatShardConfig {

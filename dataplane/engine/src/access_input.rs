@@ -18,6 +18,7 @@ use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::party::Party;
 use crate::slow_path::Way;
+use crate::tunnel6::TunnelPacket;
 use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
 
@@ -75,15 +76,19 @@ impl PacketDirection for Up {
     }
 
     #[inline(always)]
-    fn read_ipv6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
-        engine.read_access6(frame, packet);
+    fn read_ipv6<F: Frame>(
+        engine: &Engine<F>,
+        frame: &mut F,
+        (ipv6, fast, slow): (&mut Packet6State, &mut FastUpstream, &mut Upstream),
+    ) {
+        engine.read_access6(frame, TunnelPacket { ipv6, fast, slow });
     }
 
     #[inline(always)]
     fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
-        packet: &Packet6State,
+        packet: (&Packet6State, &FastUpstream, &mut Upstream),
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_access6(frame, packet, cx);
@@ -100,6 +105,17 @@ impl PacketDirection for Up {
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_access(frame, slow, cx);
+    }
+
+    #[inline(always)]
+    fn send_over_ipv6<F: Frame, P: Pool<Frame = F>>(
+        _: &mut Engine<F>,
+        frame: F,
+        _: &FastUpstream,
+        _: usize,
+        _: &mut Context<'_, P>,
+    ) -> Option<F> {
+        Some(frame)
     }
 
     #[inline(always)]
@@ -242,6 +258,9 @@ impl<F: Frame> Engine<F> {
         if outer.ip.is_fragment() {
             return Err(DropReason::OuterFragment);
         }
+        if self.is_reserved_outer(shard, source) {
+            return Err(DropReason::Martian);
+        }
         let header = gre::parse(outer.payload()).map_err(|_| DropReason::GreMalformed)?;
         if header.protocol != gre::PROTOCOL_IPV4 {
             return Err(DropReason::GreProtocol);
@@ -304,7 +323,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Reads the home's own packet on its way to the internet.
-    fn inner_input(
+    pub(crate) fn inner_input(
         &self,
         inner: &Packet<'_>,
         packet: &mut Upstream,

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::{EngineCounters, Side};
 
 /// Number of tables that [`EngineAdmin::table_uses`] reports.
-pub const TABLES: usize = 13;
+pub const TABLES: usize = 14;
 
 /// An engine as operators read it: see [`Engine::admin`].
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<F: Frame> EngineAdmin<'_, F> {
     /// Returns the usage of each table that homes share, always in the same order.
     pub fn table_uses(&self) -> [TableUse; TABLES] {
         let Engine { nat, fragments, held, .. } = self.engine;
-        let [flows, mappings, sessions, homes, displaced, blocks, claims] =
+        let [flows, mappings, sessions, homes, displaced, blocks, claims, outers] =
             nat.admin().table_uses();
         let [up, down, away, early_up, early_down] = fragments.uses();
         [
@@ -62,6 +62,7 @@ impl<F: Frame> EngineAdmin<'_, F> {
             displaced,
             blocks,
             claims,
+            outers,
             up,
             down,
             away,

@@ -54,14 +54,19 @@ pub(crate) trait PacketDirection: Sized {
     /// its index line. Returns the hash.
     fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Self::Slow) -> Hash;
 
-    /// Reads an IPv6 packet, see [`Engine::read_access6`].
-    fn read_ipv6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State);
+    /// Reads an IPv6 packet, see [`Engine::read_access6`]. The other two states are for an IPv4
+    /// packet inside.
+    fn read_ipv6<F: Frame>(
+        engine: &Engine<F>,
+        frame: &mut F,
+        packet: (&mut Packet6State, &mut FastPacket<Self::Key>, &mut Self::Slow),
+    );
 
     /// Carries out the step of an IPv6 packet.
     fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
-        packet: &Packet6State,
+        packet: (&Packet6State, &FastPacket<Self::Key>, &mut Self::Slow),
         cx: &mut Context<'_, P>,
     );
 
@@ -74,6 +79,16 @@ pub(crate) trait PacketDirection: Sized {
         slow: &Self::Slow,
         cx: &mut Context<'_, P>,
     );
+
+    /// Sends a packet of a settled session to a home with a tunnel over IPv6. Returns the frame of
+    /// any other packet.
+    fn send_over_ipv6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &FastPacket<Self::Key>,
+        offset: usize,
+        cx: &mut Context<'_, P>,
+    ) -> Option<F>;
 
     /// Translates a packet that may change its session.
     fn translate<F: Frame, P: Pool<Frame = F>>(
@@ -158,7 +173,11 @@ impl<F: Frame> Engine<F> {
         let ipv6_frames = match slow_frames {
             0 => 0,
             _ if ipv6.is_empty() => 0,
-            _ => self.read_ipv6::<D, LINK, TUNNEL>(frames, slow_frames, &mut ipv6),
+            _ => {
+                // No packet of an earlier burst is in work.
+                self.nat.release_outers();
+                self.read_ipv6::<D, LINK, TUNNEL>(frames, slow_frames, &mut ipv6, (fast, slow))
+            }
         };
         for at in ones(slow_frames & !ipv6_frames) {
             fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
@@ -230,7 +249,7 @@ impl<F: Frame> Engine<F> {
                 self.unsettled::<D, P>(frame, &fast[at], offset, &mut slow[at], cx);
             } else if IPV6 && ipv6_frames >> at & 1 != 0 {
                 if let Some(packet) = ipv6.next() {
-                    D::serve_ipv6(self, frame, packet, cx);
+                    D::serve_ipv6(self, frame, (packet, &fast[at], &mut slow[at]), cx);
                 }
             } else {
                 D::set_look_up(&mut slow[at], &fast[at].look_up);
@@ -270,6 +289,7 @@ impl<F: Frame> Engine<F> {
         frames: &mut [F],
         slow_frames: u64,
         packets: &mut [Packet6State],
+        (fast, slow): (&mut [FastPacket<D::Key>], &mut [D::Slow]),
     ) -> u64 {
         let (mut found, mut packets) = (0, packets.iter_mut());
         for at in ones(slow_frames) {
@@ -278,7 +298,7 @@ impl<F: Frame> Engine<F> {
                 continue;
             }
             let Some(packet) = packets.next() else { break };
-            D::read_ipv6(self, frame, packet);
+            D::read_ipv6(self, frame, (packet, &mut fast[at], &mut slow[at]));
             found |= 1 << at;
         }
         found
@@ -335,7 +355,7 @@ impl<F: Frame> Engine<F> {
     #[inline(never)]
     fn first<D: PacketDirection, P: Pool<Frame = F>>(
         &mut self,
-        mut frame: F,
+        frame: F,
         packet: &FastPacket<D::Key>,
         offset: usize,
         slow: &mut D::Slow,
@@ -344,6 +364,7 @@ impl<F: Frame> Engine<F> {
         if D::is_unusual(self, packet) {
             return self.read_again::<D, P>(frame, packet, slow, cx);
         }
+        let Some(mut frame) = D::send_over_ipv6(self, frame, packet, offset, cx) else { return };
         Self::cut::<D>(&mut frame, packet, offset, slow);
         D::translate(self, frame, slow, cx);
     }

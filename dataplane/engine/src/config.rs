@@ -63,6 +63,8 @@ pub struct ShardConfig {
     pub id: ShardId,
     /// Tunnel endpoint, host order ([`AccessMode::Gre`]).
     pub endpoint: Option<u32>,
+    /// Tunnel endpoint of homes with tunnels over IPv6, host order ([`AccessMode::Gre`]).
+    pub endpoint6: Option<u128>,
     /// The prefixes of its homes ([`AccessMode::Plain`]).
     pub subscribers: Vec<Ipv4Net>,
 }
@@ -204,6 +206,10 @@ pub enum EngineError {
     NoEndpoint(ShardId),
     #[error("tunnel endpoint {endpoint} belongs to two shards, {first:?} and {second:?}")]
     EndpointTwice { endpoint: Ipv4Addr, first: ShardId, second: ShardId },
+    #[error("tunnel endpoint {endpoint} belongs to two shards, {first:?} and {second:?}")]
+    Endpoint6Twice { endpoint: Ipv6Addr, first: ShardId, second: ShardId },
+    #[error("shard {0:?} has an IPv6 tunnel endpoint, and the access side has no IPv6 address")]
+    NoAccess6(ShardId),
     #[error(
         "prefix {net} of the homes of {second:?} overlaps one of {first:?}: a home is of one shard"
     )]

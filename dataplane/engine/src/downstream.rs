@@ -88,12 +88,14 @@ impl<F: Frame> Engine<F> {
         if let Some(candidate) = packet.candidate.filter(|_| packet.fits_fast_path) {
             let (inbound, now) = (packet.inbound(), cx.now.tick());
             if let Some(translated) = self.nat.inbound_established(candidate, &inbound, now) {
-                let shard = translated.to.home.shard;
-                if !self.duties.serves(shard) {
+                let home = &translated.to.home;
+                if !self.duties.serves(home.shard) {
                     return self.discard(DropReason::NotServing);
                 }
-                self.duties.note_traffic(shard);
-                return self.send_fast_path_down(frame, packet, &translated, cx);
+                if self.fits_tunnel6(frame.data(), home) {
+                    self.duties.note_traffic(home.shard);
+                    return self.send_fast_path_down(frame, packet, &translated, cx);
+                }
             }
         }
         self.slow_path_down(frame, packet, cx);
@@ -108,7 +110,8 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Downstream { hash, key, .. } = packet;
-        self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, Side::Internet);
+        let from = (Side::Internet, &delivery.home);
+        self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, from);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
         rewrite::forward_fast_path(bytes, key.protocol, PacketEnd::Destination, inside);
         self.mark(bytes, *class);
@@ -211,7 +214,8 @@ impl<F: Frame> Engine<F> {
 
     fn edit_down(&self, frame: &mut F, packet: &Downstream, translated: &Translated<Delivery>) {
         let Downstream { key, header_len, .. } = packet;
-        self.edit_syn(frame, *header_len, key.tcp_flags, Side::Internet);
+        let from = (Side::Internet, &translated.to.home);
+        self.edit_syn(frame, *header_len, key.tcp_flags, from);
         let (bytes, inside) = (frame.data_mut(), translated.to.inside);
         rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Destination, inside);
         self.mark(bytes, translated.class);
@@ -258,12 +262,8 @@ impl<F: Frame> Engine<F> {
 
     /// Returns the largest inner packet that fits in one tunnel packet of this home, in bytes.
     #[inline]
-    fn tunnel_mtu(&self, home: &Home) -> usize {
-        let mtu = self.link(Side::Access).mtu;
-        match self.mode {
-            AccessMode::Gre => mtu.saturating_sub(Ipv4::LEN + gre::header_len(home.gre_key)),
-            AccessMode::Plain => mtu,
-        }
+    pub(crate) fn tunnel_mtu(&self, home: &Home) -> usize {
+        self.link(Side::Access).mtu.saturating_sub(self.tunnel_len(home))
     }
 
     /// Sends a translated packet to its home, in fragments if it exceeds the tunnel MTU.
@@ -311,6 +311,9 @@ impl<F: Frame> Engine<F> {
         flow: u32,
         cx: &mut Context<'_, P>,
     ) {
+        if self.mode == AccessMode::Gre && home.is_over_ipv6() {
+            return self.encapsulate_over_ipv6(frame, home, (flow, gre::PROTOCOL_IPV4), cx);
+        }
         self.outer_identification = self.outer_identification.wrapping_add(1);
         let Some(header) = self.link(Side::Access).gateways.choose(flow) else {
             return self.discard(DropReason::GatewayUnresolved);

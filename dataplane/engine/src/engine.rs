@@ -81,8 +81,8 @@ pub struct Engine<F: Frame> {
     pub(crate) generation: u64,
     pub(crate) live: LiveEngineSettings,
     /// Largest segment that SYNs may announce, bytes; `None`: unchanged. The second value applies
-    /// once a home has sent a GRE key.
-    pub(crate) mss_max: [Option<u16>; 2],
+    /// once a home has sent a GRE key. First of homes with tunnels over IPv4, then over IPv6.
+    pub(crate) mss_max: [[Option<u16>; 2]; 2],
     /// Whether packets with a source route pass.
     pub(crate) forwards_source_routes: bool,
     pub(crate) shards: Shards,
@@ -246,6 +246,7 @@ impl<F: Frame> Engine<F> {
         self.swept_ms = now.ms;
         let fallen = self.fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
         self.counters.count_drops(DropReason::FragmentTimeout, fallen);
+        self.nat.release_outers();
         self.ask_neighbors(&mut Context { pool, out, now });
     }
 

@@ -275,13 +275,38 @@ impl<F: Frame> Engine<F> {
     /// See [`PacketDirection::is_unusual`](crate::burst::PacketDirection::is_unusual).
     pub(crate) fn is_unusual_up(&self, packet: &FastUpstream) -> bool {
         let (inside, remote) = (packet.key.inside(), packet.key.remote());
-        is_unusual(inside, remote) || remote.address == self.link(Side::Access).address
+        let is_reserved = || self.is_reserved_outer(packet.key.shard(), packet.key.home().outer);
+        is_unusual(inside, remote)
+            || remote.address == self.link(Side::Access).address
+            || is_reserved()
     }
 
     /// As [`is_unusual_up`](Self::is_unusual_up).
     pub(crate) fn is_unusual_down(&self, packet: &FastDownstream) -> bool {
         let (remote, public) = (packet.key.remote(), packet.key.public());
         is_unusual(remote, public) || public.address == self.link(Side::Internet).address
+    }
+}
+
+impl Headers {
+    /// Returns the key of an IPv4 packet of a home at the front of `bytes`, without options and no
+    /// fragment, and its length; `None` if the slow path has to read the packet.
+    #[inline(always)]
+    pub(crate) fn outbound_key(
+        &self,
+        bytes: &[u8],
+        home: &Home,
+        mtu: usize,
+    ) -> Option<(OutboundKey, usize)> {
+        let (ip, len) = (&self.ip, self.ip.len());
+        if len > bytes.len() || !is_length(len, mtu) || ip.ttl <= 1 || !ip.is_right() {
+            return None;
+        }
+        let FastTransport { protocol, is_ordinary } = transport(self, len, bytes)?;
+        let inside = Endpoint::new(u32::from_be(ip.source), u16::from_be(self.source_port));
+        let remote =
+            Endpoint::new(u32::from_be(ip.destination), u16::from_be(self.destination_port));
+        Some((OutboundKey::new(home, protocol as u8, inside, remote, is_ordinary), len))
     }
 }
 

@@ -163,7 +163,7 @@ fn flow(hash: Hash) -> u32 {
 
 /// Gives one end of a packet a new address and port, and decrements the TTL.
 #[inline(always)]
-fn edit(bytes: &mut [u8], end: PacketEnd, new: Endpoint, deltas: ChecksumDeltas) {
+pub(crate) fn edit(bytes: &mut [u8], end: PacketEnd, new: Endpoint, deltas: ChecksumDeltas) {
     let Some((headers, rest)) = bytes.split_first_chunk_mut::<{ size_of::<Headers>() }>() else {
         return;
     };

@@ -77,7 +77,11 @@ impl PacketDirection for Down {
     }
 
     #[inline(always)]
-    fn read_ipv6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
+    fn read_ipv6<F: Frame>(
+        engine: &Engine<F>,
+        frame: &mut F,
+        (packet, ..): (&mut Packet6State, &mut FastDownstream, &mut Downstream),
+    ) {
         engine.read_internet6(frame, packet);
     }
 
@@ -85,7 +89,7 @@ impl PacketDirection for Down {
     fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
-        packet: &Packet6State,
+        (packet, ..): (&Packet6State, &FastDownstream, &mut Downstream),
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_internet6(frame, packet, cx);
@@ -102,6 +106,20 @@ impl PacketDirection for Down {
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_internet(frame, slow, cx);
+    }
+
+    #[inline(always)]
+    fn send_over_ipv6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &FastDownstream,
+        offset: usize,
+        cx: &mut Context<'_, P>,
+    ) -> Option<F> {
+        match engine.nat.has_outer_ipv6() {
+            true => engine.send_settled_over_ipv6(frame, packet, offset, cx),
+            false => Some(frame),
+        }
     }
 
     #[inline(always)]

@@ -47,6 +47,7 @@ mod drop_reason;
 mod duplicate_detection;
 mod duty;
 mod ecn;
+mod endpoints6;
 mod engine;
 mod error_translation;
 mod ethernet_input;
@@ -89,6 +90,7 @@ mod setup;
 mod shards;
 mod side6;
 mod slow_path;
+mod tunnel6;
 mod upstream;
 mod waiting_packet;
 

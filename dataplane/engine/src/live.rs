@@ -4,9 +4,13 @@
 use std::sync::Arc;
 
 use weir_nat::{
-    ActiveRules, AddressRanges, Delegations, LiveNatSettings, PrefixOutOfService, StaticMappings,
+    ActiveRules, AddressRanges, Delegations, Home, HomePrefixes, LiveNatSettings,
+    PrefixOutOfService, StaticMappings,
 };
 use weir_wire::frame::Frame;
+use weir_wire::gre::Gre;
+use weir_wire::ipv4::Ipv4;
+use weir_wire::ipv6::Ipv6;
 
 use crate::config::{AccessMode, EngineConfig, FragmentLimits, MssClamp, ResourceLimits};
 use crate::engine::Engine;
@@ -21,6 +25,8 @@ pub struct LiveSettings {
     pub nat: LiveNatSettings,
     /// See [`home_addresses`](weir_nat::home_addresses).
     pub homes: AddressRanges,
+    /// The same of outer IPv6 addresses.
+    pub homes6: HomePrefixes,
     pub rules: Box<ActiveRules>,
     pub statics: Arc<StaticMappings>,
     pub delegations: Arc<Delegations>,
@@ -64,6 +70,7 @@ impl<F: Frame> EngineSetup<'_, F> {
         let mut nat = self.engine.nat.admin_mut();
         nat.swap_live(&mut live.nat);
         nat.swap_homes(&mut live.homes);
+        nat.swap_homes6(&mut live.homes6);
         live.rules = nat.swap_rules(live.rules);
         live.statics = nat.swap_statics(live.statics);
         nat.swap_delegations(&mut live.delegations);
@@ -90,25 +97,43 @@ impl<F: Frame> Engine<F> {
     }
 }
 
+impl<F: Frame> Engine<F> {
+    /// Returns the largest MSS of a segment from or to a home, bytes; `None`: any.
+    pub(crate) fn mss_max_of(&self, home: &Home) -> Option<u16> {
+        let is_over_ipv6 = self.mode == AccessMode::Gre && home.is_over_ipv6();
+        self.mss_max[usize::from(is_over_ipv6)][usize::from(self.nat.has_keyed_homes())]
+    }
+}
+
 /// Bytes of a GRE key (RFC 2890), which is optional.
 const KEY_LEN: usize = 4;
 
 /// Returns the largest packet that fits a tunnel without a key and one with a key, in bytes.
 pub(crate) fn tunnel_mtu(mode: AccessMode, access_mtu: usize) -> [usize; 2] {
+    tunnel_mtu_behind(mode, access_mtu, Ipv4::LEN)
+}
+
+/// As [`tunnel_mtu`], with an outer header of this length.
+fn tunnel_mtu_behind(mode: AccessMode, access_mtu: usize, outer_len: usize) -> [usize; 2] {
     [0, KEY_LEN].map(|key_len| match mode {
-        AccessMode::Gre => access_mtu.saturating_sub(24 + key_len),
+        AccessMode::Gre => access_mtu.saturating_sub(outer_len + Gre::LEN + key_len),
         AccessMode::Plain => access_mtu,
     })
 }
 
-/// Returns the largest MSS that SYNs may announce without a GRE key and with one, bytes; `None`:
-/// they stay unchanged. `Auto` subtracts 20 bytes of IP and 20 bytes of TCP header from the MTU.
+/// Returns the largest MSS that SYNs may announce without a GRE key and with one, bytes, in tunnels
+/// over IPv4 and in those over IPv6; `None`: they stay unchanged. `Auto` subtracts 20 bytes of IP and 20 bytes of TCP header from the MTU.
 /// `mtus`: of the access side and of the internet side.
-pub(crate) fn mss_max(clamp: MssClamp, mode: AccessMode, mtus: [usize; 2]) -> [Option<u16>; 2] {
+pub(crate) fn mss_max(
+    clamp: MssClamp,
+    mode: AccessMode,
+    mtus: [usize; 2],
+) -> [[Option<u16>; 2]; 2] {
     let [access, internet] = mtus;
-    tunnel_mtu(mode, access).map(|tunnel| match clamp {
+    let of_mtu = |tunnel: usize| match clamp {
         MssClamp::Off => None,
         MssClamp::Max(mss) => Some(mss),
         MssClamp::Auto => Some(internet.min(tunnel).saturating_sub(40) as u16),
-    })
+    };
+    [Ipv4::LEN, Ipv6::LEN].map(|outer| tunnel_mtu_behind(mode, access, outer).map(of_mtu))
 }

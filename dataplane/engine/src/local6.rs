@@ -45,6 +45,31 @@ impl<F: Frame> Engine<F> {
     pub(crate) fn answer_ping6<P: Pool<Frame = F>>(
         &mut self,
         side: Side,
+        frame: F,
+        from: Mac,
+        cx: &mut Context<'_, P>,
+    ) {
+        let Some(own) = &self.link(side).ipv6 else { return self.discard(DropReason::EtherType) };
+        if let Err(reason) = check_own(own, frame.data()) {
+            return self.discard(reason);
+        }
+        self.answer_echo6(side, frame, from, cx);
+    }
+
+    /// As [`answer_ping6`](Self::answer_ping6), of an echo request to a tunnel endpoint that is
+    /// served.
+    pub(crate) fn answer_endpoint_ping6<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        from: Mac,
+        cx: &mut Context<'_, P>,
+    ) {
+        self.answer_echo6(Side::Access, frame, from, cx);
+    }
+
+    fn answer_echo6<P: Pool<Frame = F>>(
+        &mut self,
+        side: Side,
         mut frame: F,
         from: Mac,
         cx: &mut Context<'_, P>,
@@ -66,17 +91,22 @@ impl<F: Frame> Engine<F> {
     }
 }
 
+/// Checks that a packet is to an address that the side uses.
+fn check_own(own: &Side6, packet: &[u8]) -> Result<(), DropReason> {
+    let (ip, _) = ipv6::parse(packet).map_err(|_| DropReason::LocalProtocol)?;
+    let destination = ip.destination.get();
+    match (own.is_own(destination), own.is_assigned(destination)) {
+        (false, _) => Err(DropReason::NotLocal),
+        (true, false) => Err(DropReason::AddressUnusable),
+        (true, true) => Ok(()),
+    }
+}
+
 impl Ping {
-    /// Reads an echo request and checks that it can be answered.
+    /// Reads an echo request to this worker and checks that it can be answered.
     fn read(own: &Side6, packet: &[u8], from: Mac) -> Result<Self, DropReason> {
         let (ip, total_len) = ipv6::parse(packet).map_err(|_| DropReason::LocalProtocol)?;
         let (source, destination) = (ip.source.get(), ip.destination.get());
-        if !own.is_own(destination) {
-            return Err(DropReason::NotLocal);
-        }
-        if !own.is_assigned(destination) {
-            return Err(DropReason::AddressUnusable);
-        }
         // RFC 4443 section 2.4 (e): never to a group, nor to an address that is no station's. The
         // MAC must be unicast too: a group address would multiply the answer.
         if !ipv6::is_unicast(source) || own.is_own(source) || !from.is_unicast() {

@@ -362,7 +362,8 @@ impl<F: Frame> Engine<F> {
             if flow.tcp_flags & tcp::SYN != 0 {
                 frame.keep(offset, len);
                 offset = 0;
-                self.edit_syn(&mut frame, Ipv4::LEN, flow.tcp_flags, Side::Access);
+                let from = (Side::Access, &flow.key.home());
+                self.edit_syn(&mut frame, Ipv4::LEN, flow.tcp_flags, from);
             }
             let header = match others.is_empty() {
                 true => first,

@@ -11,7 +11,7 @@
 //! after them, and the steps do not know of it. So nothing is on the way of other packets. No
 //! allocation: a [`PacketTrace`] has a fixed size, and text is made of it elsewhere.
 
-use weir_nat::{Endpoint, EndpointRange, Home, Inbound, Protocol, TracedLookUp};
+use weir_nat::{Endpoint, EndpointRange, Home, Inbound, OuterAddress, Protocol, TracedLookUp};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::downstream::{Downstream, DownstreamStep};
@@ -30,7 +30,7 @@ pub const OUTPUTS_TRACED: usize = 2;
 pub struct TraceFilter {
     pub side: Option<Side>,
     /// Outer address of the home, or its inside address where there is no tunnel.
-    pub subscriber: Option<u32>,
+    pub subscriber: Option<OuterAddress>,
     pub protocol: Option<Protocol>,
     pub remote: Option<EndpointRange>,
 }
@@ -99,6 +99,8 @@ pub struct PacketTrace {
     pub step: TracedStep,
     /// The home: of a packet from homes as its tunnel says, of others as their mapping says.
     pub home: Option<Home>,
+    /// The outer address of the home.
+    pub outer: Option<OuterAddress>,
     pub flow: Option<TracedFlow>,
     /// What the tables had for the packet; `None` of packets that are not looked up by their own
     /// key: later fragments, ICMP errors.
@@ -156,7 +158,7 @@ impl<F: Frame> Engine<F> {
         };
         let has_key = preview.has_key();
         let is_of = |protocol| has_key && preview.key.protocol == protocol;
-        let home = || self.home_of(side, &preview).map(|home| home.outer);
+        let home = || self.home_of(side, &preview).map(|home| self.nat.outer_address(&home));
         filter.protocol.is_none_or(is_of)
             && filter.remote.is_none_or(|range| has_key && has(&range, remote))
             && filter.subscriber.is_none_or(|outer| home() == Some(outer))
@@ -182,6 +184,7 @@ impl<F: Frame> Engine<F> {
         let drops_before = self.drops();
         let (held_before, sent_before) = (self.frames_held(), out.lengths());
         let home = self.home_of(side, &preview);
+        let outer = home.map(|home| self.nat.outer_address(&home));
         self.receive(side, now, frames, pool, out);
         let drops = self.drops();
         let changed =
@@ -197,6 +200,7 @@ impl<F: Frame> Engine<F> {
             frame: copy,
             step: preview.step,
             home,
+            outer,
             flow: preview.has_key().then(|| preview.flow()),
             before,
             after: self.look_up_traced(side, &preview, now),

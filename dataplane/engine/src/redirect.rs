@@ -64,7 +64,10 @@ impl<F: Frame> Engine<F> {
     /// Returns the worker to which a packet of a home without a mapping here is redirected.
     pub(crate) fn redirect_up_to(&self, packet: &Upstream) -> Option<u32> {
         let is_final = packet.step == upstream::UpstreamStep::Stray;
-        let may_go = !is_final && self.nat.is_subscriber(&packet.home);
+        // Another worker would take its tunnel header for one of IPv4.
+        let may_go = !is_final
+            && self.nat.is_subscriber(&packet.home)
+            && !(self.mode == AccessMode::Gre && packet.home.is_over_ipv6());
         may_go.then(|| self.duties.redirect(packet.home.shard)).flatten()
     }
 

@@ -1,10 +1,11 @@
 //! The shard of a packet, by tunnel endpoint or by the prefix of its source.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weir_nat::{AddressRanges, ShardId, ShardIndex};
 use weir_wire::ipv4::{self, Ipv4};
 
+use crate::endpoints6::{Endpoints6, Octets, octets};
 use crate::{AccessMode, EngineConfig, EngineError, ShardConfig};
 
 /// TTL of the tunnel packets.
@@ -141,6 +142,9 @@ pub(crate) struct Shards {
     mode: AccessMode,
     by_endpoint: Endpoints,
     served: ServedEndpoints,
+    by_endpoint6: Endpoints6,
+    /// Whether the access side has an IPv6 address.
+    has_access6: bool,
     by_source: AddressRanges,
     /// For each possible shard index, the header of a tunnel packet from the shard's endpoint,
     /// complete except for the fields that differ from packet to packet.
@@ -156,6 +160,8 @@ impl Shards {
             mode: config.mode,
             by_endpoint: Endpoints::new(room),
             served: ServedEndpoints::new(),
+            by_endpoint6: Endpoints6::new(room),
+            has_access6: config.access.ipv6.is_some(),
             by_source: AddressRanges::new([]),
             tunnel_headers: vec![tunnel_header(None); room].into(),
             ids: vec![ShardId(0); room].into(),
@@ -177,6 +183,18 @@ impl Shards {
             return Ok(());
         }
         let endpoint = shard.endpoint.ok_or(EngineError::NoEndpoint(shard.id))?;
+        if let Some(endpoint) = shard.endpoint6 {
+            if !self.has_access6 {
+                return Err(EngineError::NoAccess6(shard.id));
+            }
+            if let Some(first) = self.by_endpoint6.get(octets(endpoint.to_be_bytes())) {
+                return Err(EngineError::Endpoint6Twice {
+                    endpoint: Ipv6Addr::from(endpoint),
+                    first: self.ids[usize::from(first.0)],
+                    second: shard.id,
+                });
+            }
+        }
         match self.by_endpoint.get(endpoint) {
             Some(first) => Err(EngineError::EndpointTwice {
                 endpoint: Ipv4Addr::from(endpoint),
@@ -206,6 +224,9 @@ impl Shards {
         if let (AccessMode::Gre, Some(endpoint)) = (self.mode, shard.endpoint) {
             self.by_endpoint.insert(endpoint, index);
         }
+        if let (AccessMode::Gre, Some(endpoint)) = (self.mode, shard.endpoint6) {
+            self.by_endpoint6.insert(octets(endpoint.to_be_bytes()), index);
+        }
     }
 
     /// Adds a shard that was checked: packets of its homes belong to it.
@@ -231,6 +252,7 @@ impl Shards {
         if self.by_endpoint.get(endpoint) == Some(index) {
             self.by_endpoint.remove(endpoint);
         }
+        self.by_endpoint6.remove(index);
         self.by_source.remove(index);
     }
 
@@ -245,6 +267,18 @@ impl Shards {
     #[inline(always)]
     pub(crate) fn of_served_endpoint(&self, address: u32) -> Option<ShardIndex> {
         self.served.get(address)
+    }
+
+    /// Returns the shard with this IPv6 tunnel endpoint, its octets as they lie in memory.
+    #[inline]
+    pub(crate) fn of_endpoint6(&self, endpoint: Octets) -> Option<ShardIndex> {
+        self.by_endpoint6.get(endpoint)
+    }
+
+    /// Returns the IPv6 tunnel endpoint of a shard, if it has one.
+    #[inline]
+    pub(crate) fn endpoint6_of(&self, shard: ShardIndex) -> Option<Octets> {
+        self.by_endpoint6.of_shard(shard)
     }
 
     /// Returns the shard of a plain-mode home.

@@ -116,7 +116,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Upstream { hash, key, .. } = packet;
-        self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, Side::Access);
+        self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, (Side::Access, &packet.home));
         rewrite::forward_fast_path(frame.data_mut(), key.protocol, PacketEnd::Source, public);
         self.mark(frame.data_mut(), class);
         let mut destination = key.destination;
@@ -238,7 +238,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Upstream { home, hash, key, header_len, .. } = packet;
-        self.edit_syn(&mut frame, *header_len, key.tcp_flags, Side::Access);
+        self.edit_syn(&mut frame, *header_len, key.tcp_flags, (Side::Access, home));
         let (bytes, public) = (frame.data_mut(), translated.to);
         rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Source, public);
         self.mark(bytes, translated.class);
@@ -417,9 +417,15 @@ impl<F: Frame> Engine<F> {
     /// Limits the MSS of a SYN segment to what both sides carry. The checksum of some SYNs is
     /// verified first, as received.
     #[inline(always)]
-    pub(crate) fn edit_syn(&self, frame: &mut F, header_len: usize, tcp_flags: u8, from: Side) {
+    pub(crate) fn edit_syn(
+        &self,
+        frame: &mut F,
+        header_len: usize,
+        tcp_flags: u8,
+        (from, home): (Side, &Home),
+    ) {
         if tcp_flags & tcp::SYN != 0 {
-            self.edit_segment(frame, header_len, from);
+            self.edit_segment(frame, header_len, (from, home));
         }
     }
 
@@ -437,11 +443,11 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    fn edit_segment(&self, frame: &mut F, header_len: usize, from: Side) {
+    fn edit_segment(&self, frame: &mut F, header_len: usize, (from, home): (Side, &Home)) {
         if self.counters.count_syn(from) {
             self.look_at_checksum(frame.data(), header_len, from);
         }
-        if let Some(max) = self.mss_max[usize::from(self.nat.has_keyed_homes())] {
+        if let Some(max) = self.mss_max_of(home) {
             tcp::clamp_mss(&mut frame.data_mut()[header_len..], max);
         }
     }

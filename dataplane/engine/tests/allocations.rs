@@ -316,6 +316,7 @@ fn swapping_a_generation_allocates_and_frees_nothing() {
         engine: LiveEngineSettings::of(&new),
         nat: LiveNatSettings::of(&new.nat).unwrap(),
         homes: home_addresses(&new.nat.subscribers),
+        homes6: weir_nat::HomePrefixes::new(&new.nat.subscribers6),
         rules: Box::new(ActiveRules::none()),
         statics: Arc::new(StaticMappings::none()),
         delegations: Arc::default(),
@@ -343,6 +344,7 @@ fn adding_and_removing_a_shard_allocates_little() {
     let shard = weir_engine::ShardConfig {
         id,
         endpoint: Some(endpoint.to_bits()),
+        endpoint6: None,
         subscribers: vec!["10.7.0.0/16".parse().unwrap()],
     };
     let public = vec!["192.0.2.0/29".parse().unwrap()];

@@ -21,6 +21,7 @@ fn generation(number: u64, change: impl FnOnce(&mut EngineConfig)) -> Box<LiveSe
         engine: LiveEngineSettings::of(&config),
         nat: LiveNatSettings::of(&config.nat).unwrap(),
         homes: home_addresses(&config.nat.subscribers),
+        homes6: weir_nat::HomePrefixes::new(&config.nat.subscribers6),
         rules: Box::new(ActiveRules::none()),
         statics: Arc::new(StaticMappings::none()),
         delegations: Arc::default(),

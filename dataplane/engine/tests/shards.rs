@@ -18,7 +18,8 @@ fn roomy() -> EngineConfig {
 }
 
 fn tunnel(id: u32, endpoint: &str) -> ShardConfig {
-    ShardConfig { id: ShardId(id), endpoint: Some(endpoint.to_bits()), subscribers: vec![] }
+    let endpoint = Some(endpoint.to_bits());
+    ShardConfig { id: ShardId(id), endpoint, endpoint6: None, subscribers: vec![] }
 }
 
 fn pool(id: u32, public: &str) -> weir_nat::NatShardConfig {

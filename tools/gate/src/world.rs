@@ -66,6 +66,21 @@ impl World {
 
     /// Makes a worker whose homes have IPv6, too: each a /64 of its shard.
     pub(crate) fn dual_stack(mode: AccessMode) -> Self {
+        Self::with(Self::with_ipv6(mode))
+    }
+
+    /// Makes a worker whose homes have tunnels over IPv6.
+    pub(crate) fn over_ipv6() -> Self {
+        let mut config = Self::with_ipv6(AccessMode::Gre);
+        let homes = Ipv6Net::new(Ipv6Addr::from(outer6(0, 0)), 48).expect("48 bits of 128");
+        config.nat.subscribers6 = vec![homes.trunc()];
+        for (shard, settings) in (0..).zip(&mut config.shards) {
+            settings.endpoint6 = Some(endpoint6(shard));
+        }
+        Self::with(config)
+    }
+
+    fn with_ipv6(mode: AccessMode) -> EngineConfig {
         let mut config = config(mode);
         config.nat.delegation = Some(match mode {
             AccessMode::Gre => Delegation::Claim { hold_sec: 600 },
@@ -83,7 +98,7 @@ impl World {
         for (shard, settings) in (0..).zip(&mut config.nat.shards) {
             settings.public6 = vec![prefix6(shard)];
         }
-        Self::with(config)
+        config
     }
 
     /// Makes a worker with room for `flows` flows, whose homes may have 4,096 ports each.
@@ -276,6 +291,16 @@ pub(crate) fn home(shard: u32, n: u32) -> u32 {
     u32::from_be_bytes([10, 200, 0, 1]) + (shard << 8) + n
 }
 
+/// Returns the IPv6 tunnel endpoint of a shard.
+pub(crate) fn endpoint6(shard: u32) -> u128 {
+    0x2001_0db8_0064_0000_0000_0000_0000_0001 + u128::from(shard)
+}
+
+/// Returns the outer address of the n-th home of a shard, if its tunnel is over IPv6.
+pub(crate) fn outer6(shard: u32, n: u32) -> u128 {
+    0x2001_0db8_000e_0000_0000_0000_0000_0001 + (u128::from(shard) << 72) + (u128::from(n) << 64)
+}
+
 fn config(mode: AccessMode) -> EngineConfig {
     let net = |text: String| text.parse().expect("a prefix");
     let side = |side: Side| {
@@ -293,6 +318,7 @@ fn config(mode: AccessMode) -> EngineConfig {
     let shards = (0..SHARDS).map(|shard| ShardConfig {
         id: ShardId(shard),
         endpoint: (mode == AccessMode::Gre).then(|| endpoint(shard)),
+        endpoint6: None,
         subscribers: match mode {
             AccessMode::Gre => vec![],
             AccessMode::Plain => vec![net(format!("10.200.{shard}.0/24"))],

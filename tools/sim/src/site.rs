@@ -17,8 +17,8 @@ use weir_engine::{
 };
 use weir_map::LANES;
 use weir_nat::{
-    ActiveRules, CLASSES, ClassSettings, FlowClass, LiveNatSettings, NatConfig, ShardRoom,
-    Timeouts, home_addresses,
+    ActiveRules, CLASSES, ClassSettings, FlowClass, HomePrefixes, LiveNatSettings, NatConfig,
+    ShardRoom, Timeouts, home_addresses,
 };
 use weir_node_core::FlowSettings;
 use weir_wire::ethernet::Mac;
@@ -291,6 +291,7 @@ pub(crate) fn live_settings(
         engine: LiveEngineSettings::of(&config),
         nat: LiveNatSettings::of(&config.nat).expect("the tables were built for them"),
         homes: home_addresses(&desired.access.subscribers),
+        homes6: HomePrefixes::new(&desired.access.subscribers6),
         rules: Box::new(ActiveRules::new(flows.rules.clone())),
         statics: flows.statics.clone(),
         delegations: flows.delegations.clone(),

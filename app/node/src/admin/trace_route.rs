@@ -1,7 +1,7 @@
 //! `GET /trace`: the way of chosen packets, one JSON line for each, until there are enough of them,
 //! the time is over, or the reader disconnects.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_engine::{Side, TraceFilter};
-use weir_nat::Protocol;
+use weir_nat::{OuterAddress, Protocol};
 use weir_process::http::RefusedRequest;
 
 use super::body::{json_lines, pieces};
@@ -52,8 +52,8 @@ pub(super) async fn trace(
     let Query(wanted) = wanted?;
     let filter = TraceFilter {
         side: known("side", &wanted.side, Side::ALL.map(|side| (side.name(), side)))?,
-        subscriber: parse::<Ipv4Addr>("subscriber", &wanted.subscriber, "an IPv4 address")?
-            .map(u32::from),
+        subscriber: parse::<IpAddr>("subscriber", &wanted.subscriber, "an IP address")?
+            .map(OuterAddress::from),
         protocol: known("protocol", &wanted.protocol, Protocol::ALL.map(|it| (it.name(), it)))?,
         remote: range("remote", &wanted.remote)?,
     };

@@ -1,30 +1,40 @@
-//! Strips the outer headers of a captured frame: Ethernet and VLAN, then outer IPv4 and GRE.
+//! Strips the outer headers of a captured frame: Ethernet and VLAN, then outer IPv4 or IPv6 and GRE.
 
-use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN};
-use weir_wire::{gre, ipv4};
+use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
+use weir_wire::{gre, ipv4, ipv6};
 
 /// Returns the IPv4 packet of a home inside the frame; for a frame without a tunnel, its IPv4
 /// packet. `None` for anything else (ARP, GRE keepalives, malformed packets).
 pub(super) fn inner(frame: &[u8]) -> Option<&[u8]> {
-    let packet = ip_packet(frame)?;
+    let (ethertype, packet) = network(frame)?;
+    if ethertype == ETHERTYPE_IPV6 {
+        let (header, total_len) = ipv6::parse(packet).ok()?;
+        let is_tunnel = header.next_header == ipv4::PROTOCOL_GRE;
+        return tunnelled(packet[..total_len].get(ipv6::Ipv6::LEN..).filter(|_| is_tunnel)?);
+    }
     let (header, header_len, total_len) = ipv4::parse(packet).ok()?;
     let packet = &packet[..total_len];
     if header.protocol != ipv4::PROTOCOL_GRE || header.is_fragment() {
         return Some(packet);
     }
-    let payload = &packet[header_len..];
+    tunnelled(&packet[header_len..])
+}
+
+/// Returns the IPv4 packet in a GRE packet.
+fn tunnelled(payload: &[u8]) -> Option<&[u8]> {
     let tunnel = gre::parse(payload).ok()?;
     let inner = &payload[tunnel.len..];
     (tunnel.protocol == gre::PROTOCOL_IPV4 && ipv4::parse(inner).is_ok()).then_some(inner)
 }
 
-/// Returns the IPv4 packet behind the Ethernet header and at most one VLAN tag.
-fn ip_packet(frame: &[u8]) -> Option<&[u8]> {
+/// Returns the IP packet behind the Ethernet header and at most one VLAN tag, and its ethertype.
+fn network(frame: &[u8]) -> Option<(u16, &[u8])> {
     let mut ethertype_at = 12;
     if ethertype(frame, ethertype_at)? == ETHERTYPE_VLAN {
         ethertype_at += 4;
     }
-    (ethertype(frame, ethertype_at)? == ETHERTYPE_IPV4).then(|| &frame[ethertype_at + 2..])
+    let kind = ethertype(frame, ethertype_at)?;
+    matches!(kind, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then(|| (kind, &frame[ethertype_at + 2..]))
 }
 
 fn ethertype(frame: &[u8], at: usize) -> Option<u16> {
@@ -61,6 +71,10 @@ mod tests {
         let keyed = ip(47, &[&[0x20, 0, 8, 0, 0, 0, 0, 9][..], &home].concat());
         assert_eq!(inner(&ethernet(&[], 0x0800, &keyed)), Some(&home[..]));
         assert_eq!(inner(&ethernet(&[], 0x0800, &home)), Some(&home[..]));
+        let header = weir_wire::build::gre();
+        let over_ipv6 = weir_wire::build::ipv6("2001:db8::1", "2001:db8::2").gre(header, &home);
+        assert_eq!(inner(&ethernet(&[], 0x86dd, &over_ipv6)), Some(&home[..]));
+        assert_eq!(inner(&ethernet(&[], 0x86dd, &over_ipv6[..50])), None, "cut");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use weir_admin::{TraceStep, TracedPacket};
 use weir_engine::{FrameCopy, PacketTrace, Side, TracedFlow, TracedKind, TracedStep};
 use weir_nat::{
-    BucketHit, Destination, Endpoint, FlowClass, FlowPolicy, Home, RedirectedFlow, RuleAction,
-    SourcePool, TracedLookUp, TracedMapping, TracedSession,
+    BucketHit, Destination, Endpoint, FlowClass, FlowPolicy, Home, OuterAddress, RedirectedFlow,
+    RuleAction, SourcePool, TracedLookUp, TracedMapping, TracedSession,
 };
 use weir_wire::describe::describe;
 
@@ -47,7 +47,10 @@ impl Steps {
 
     fn input(&mut self, trace: &PacketTrace) {
         self.add("input", frame(trace.side, &trace.frame));
-        let home = trace.home.map_or_else(|| "no home is known".to_owned(), |it| home(&it));
+        let home = trace
+            .home
+            .zip(trace.outer)
+            .map_or_else(|| "no home is known".to_owned(), |(it, outer)| home(&it, outer));
         let text = match (trace.step, &trace.flow) {
             (TracedStep::Translate, Some(flow)) => format!("{home}; {}", key(flow)),
             (TracedStep::Translate, None) => home,
@@ -140,9 +143,9 @@ fn frame(side: Side, frame: &FrameCopy) -> String {
     format!("{}, {} bytes: {}", side.name(), frame.len, describe(frame.bytes()))
 }
 
-fn home(home: &Home) -> String {
+fn home(home: &Home, outer: OuterAddress) -> String {
     let key = home.gre_key.map(|key| format!(" key {key}")).unwrap_or_default();
-    format!("home {}{key}", Ipv4Addr::from(home.outer))
+    format!("home {outer}{key}")
 }
 
 fn key(flow: &TracedFlow) -> String {

@@ -19,7 +19,10 @@ pub(crate) fn check(
     let endpoints = shards.iter().enumerate().filter_map(|(index, shard)| {
         Some((format!("shard[{index}].endpoint"), shard.endpoint?.into()))
     });
-    let own: Vec<_> = sides.chain(replication).chain(endpoints).collect();
+    let endpoints6 = shards.iter().enumerate().filter_map(|(index, shard)| {
+        Some((format!("shard[{index}].endpoint6"), shard.endpoint6?.into()))
+    });
+    let own: Vec<_> = sides.chain(replication).chain(endpoints).chain(endpoints6).collect();
     refuse_repeats(own.clone(), "address", findings);
 
     for (path, side) in interfaces(workers) {
@@ -45,6 +48,17 @@ pub(crate) fn check(
                 let fix = "no host answers ARP for it: take an address outside and route it to the worker";
                 findings.warning(&key, message, fix);
             }
+        }
+        let key = format!("shard[{index}].endpoint6");
+        let access = workers.get(shard.worker).and_then(|worker| worker.access.ipv6.as_ref());
+        if let (Some(own), Some(endpoint)) = (access, shard.endpoint6)
+            && own.address.contains(&endpoint)
+            && findings.is_good(&key)
+        {
+            let message =
+                format!("{endpoint} lies in the connected prefix {}", own.address.trunc());
+            let fix = "no host solicits it: take an address outside and route it to the worker";
+            findings.error(&key, message, fix);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The right of homes to IPv6 addresses: keys of the access mode, homes and prefixes that exist,
 //! and prefixes that exclude each other.
 
+use std::net::IpAddr;
+
 use ipnet::Ipv6Net;
 
 use crate::check::mode_name;
@@ -99,7 +101,8 @@ fn delegations(
         findings.error(TABLES, message, "delegate shorter prefixes, or write \"claim\"");
         return;
     }
-    let are_homes_known = findings.is_whole("access.subscribers");
+    let are_homes_known =
+        ["access.subscribers", "access.subscribers6"].iter().all(|key| findings.is_whole(key));
     let public6 = public6.map(|mut nets| {
         nets.sort_unstable();
         nets
@@ -121,9 +124,18 @@ fn delegations(
 
 fn home_error(it: &DelegationSettings, access: &Access) -> Option<(String, &'static str)> {
     let home = it.home;
-    if !access.subscribers.iter().any(|net| net.contains(&home.address)) {
-        let message = format!("no home has the address {}", home.address);
-        return Some((message, "name a home inside access.subscribers"));
+    let (is_home, fix) = match home.address {
+        IpAddr::V4(address) => (
+            access.subscribers.iter().any(|net| net.contains(&address)),
+            "name a home inside access.subscribers",
+        ),
+        IpAddr::V6(address) => (
+            access.subscribers6.iter().any(|net| net.contains(&address)),
+            "name a home inside access.subscribers6",
+        ),
+    };
+    if !is_home {
+        return Some((format!("no home has the address {}", home.address), fix));
     }
     match (access.gre_key, home.gre_key) {
         (GreKey::Subscriber, None) => Some((

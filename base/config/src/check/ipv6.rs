@@ -23,10 +23,20 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     };
     let reason = |worker: usize| Some(format!("shard[{}] has public6", shard_of(worker)?));
     workers(&config.access, &config.workers, reason, findings);
+    let shard_of = |worker: usize| {
+        config.shards.iter().position(|it| it.worker == worker && it.endpoint6.is_some())
+    };
+    let reason = |worker: usize| Some(format!("shard[{}] has endpoint6", shard_of(worker)?));
+    workers_with_endpoints(&config.workers, reason, findings);
+    let keys = (0..config.shards.len()).map(|index| format!("shard[{index}].endpoint6"));
+    outer_addresses(&config.access, keys, findings);
 }
 
 /// Checks the shards and pools of a cluster.
 pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
+    let of_pools = (0..file.pools.len()).map(|index| format!("pool[{index}].endpoints6"));
+    let of_shards = (0..file.shards.len()).map(|index| format!("shard[{index}].endpoint6"));
+    outer_addresses(&file.access, of_pools.chain(of_shards), findings);
     let length = file.ipv6.home_length6;
     for (index, pool) in file.pools.iter().enumerate() {
         let path = format!("pool[{index}]");
@@ -72,6 +82,60 @@ pub(crate) fn workers(
         }
     }
     mtu::check_ipv6(access, workers, |worker| reason(worker).is_some(), findings);
+}
+
+/// Checks the workers of shards with tunnels over IPv6, for which `reason` says why: each has an
+/// IPv6 address on the access side.
+pub(crate) fn workers_with_endpoints(
+    workers: &[WorkerSettings],
+    reason: impl Fn(usize) -> Option<String>,
+    findings: &mut Findings<'_>,
+) {
+    for (worker, settings) in workers.iter().enumerate() {
+        let path = format!("worker[{worker}].access");
+        let has_keys = ["address6", "gateways6"]
+            .iter()
+            .any(|name| findings.is_given(&format!("{path}.{name}")));
+        if settings.access.ipv6.is_some() || has_keys {
+            continue;
+        }
+        if let Some(reason) = reason(worker) {
+            let fix = "write address6 and gateways6, or remove endpoint6";
+            findings.error(&format!("{path}.address6"), format!("missing: {reason}"), fix);
+        }
+    }
+}
+
+/// Checks that tunnels over IPv6 have both ends: `endpoints` are the keys that may have one.
+fn outer_addresses(
+    access: &Access,
+    endpoints: impl Iterator<Item = String>,
+    findings: &mut Findings<'_>,
+) {
+    const HOMES: &str = "access.subscribers6";
+    if !findings.is_good("access.mode") {
+        return;
+    }
+    let are_given = findings.is_given(HOMES);
+    if access.mode == AccessSetting::Plain {
+        if are_given {
+            let message = format!("has no meaning in access mode \"{}\"", mode_name(access.mode));
+            findings.error(HOMES, message, "remove it");
+        }
+        return;
+    }
+    let given: Vec<String> = endpoints.filter(|key| findings.is_given(key)).collect();
+    match (&given[..], are_given) {
+        ([], true) => {
+            let fix = "write endpoint6 for the shards of these homes, or remove it";
+            findings.warning(HOMES, "no shard has endpoint6: it has no effect", fix);
+        }
+        ([first, ..], false) => {
+            let fix = "write access.subscribers6, the prefixes of the homes' outer IPv6 addresses";
+            findings.error(first, "access.subscribers6 is missing: no home could use it", fix);
+        }
+        _ => {}
+    }
 }
 
 /// Checks the keys that belong to `public6`, of which `steer6` belongs to plain mode.

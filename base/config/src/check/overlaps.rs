@@ -3,14 +3,14 @@
 
 use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::check::interfaces;
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
 use crate::policy_types::SourcePoolSettings;
 use crate::read::address::overlap;
-use crate::types::{AccessSetting, Config};
+use crate::types::{Access, AccessSetting, Config};
 
 /// A prefix, its key, and the shard or pool that holds it.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
         claims.public.extend(named(&path("public6"), &shard.public6, index, findings));
         let endpoint = shard.endpoint.map(Ipv4Net::from);
         claims.endpoints.extend(named(&path("endpoint"), endpoint.as_slice(), index, findings));
+        let endpoint6 = shard.endpoint6.map(Ipv6Net::from);
+        claims.endpoints.extend(named(&path("endpoint6"), endpoint6.as_slice(), index, findings));
     }
     for (path, side) in interfaces(&config.workers) {
         let net = side.address.trunc();
@@ -49,7 +51,7 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
         let net6 = side.ipv6.as_ref().map(|it| it.address.trunc());
         claims.connected.extend(named(&format!("{path}.address6"), net6.as_slice(), 0, findings));
     }
-    claims.served = named("access.subscribers", &config.access.subscribers, 0, findings);
+    claims.served = served(&config.access, findings);
     check(&claims, config.nat.enabled, findings);
 }
 
@@ -61,6 +63,7 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
         claims.public.extend(named(&path(name), public, index, findings));
         claims.homes.extend(named(&path("subscribers"), &pool.subscribers, index, findings));
         claims.endpoints.extend(named(&path("endpoints"), &pool.endpoints, index, findings));
+        claims.endpoints.extend(named(&path("endpoints6"), &pool.endpoints6, index, findings));
         claims.endpoints.extend(named(&path("steer"), &pool.steer, index, findings));
         claims.public.extend(named(&path("public6"), &pool.public6, index, findings));
         claims.endpoints.extend(named(&path("steer6"), &pool.steer6, index, findings));
@@ -74,6 +77,7 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
         claims.public.extend(named(&path("public6"), &shard.public6, holder, findings));
         for (name, address) in [
             ("endpoint", shard.endpoint.map(IpAddr::from)),
+            ("endpoint6", shard.endpoint6.map(IpAddr::from)),
             ("steer", shard.steer.map(IpAddr::from)),
             ("steer6", shard.steer6.map(IpAddr::from)),
         ] {
@@ -81,10 +85,17 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
             claims.endpoints.extend(named(&path(name), net.as_slice(), holder, findings));
         }
     }
-    claims.served = named("access.subscribers", &file.access.subscribers, 0, findings);
+    claims.served = served(&file.access, findings);
     check(&claims, file.nat.enabled, findings);
     refuse_shared(&claims.endpoints, "an address belongs to one shard", findings);
     refuse_served(&claims, file.access.mode, findings);
+}
+
+/// Returns the prefixes of the homes' addresses, of both families.
+fn served(access: &Access, findings: &Findings<'_>) -> Vec<NamedPrefix> {
+    let mut served = named("access.subscribers", &access.subscribers, 0, findings);
+    served.extend(named("access.subscribers6", &access.subscribers6, 0, findings));
+    served
 }
 
 /// Reports source pools that have addresses in common.
@@ -167,13 +178,14 @@ fn refuse_shared(prefixes: &[NamedPrefix], fix: &str, findings: &mut Findings<'_
 }
 
 /// Describes the other use of a public prefix, if there is one. Without translation a home's inside
-/// address is its public address.
+/// address is its public address, but not that of a tunnel over IPv6.
 fn occupied(claims: &Claims, is_translated: bool, public: &NamedPrefix) -> Option<String> {
     let uses = |named: &&NamedPrefix| overlap(named.net, public.net);
     if let Some(link) = claims.connected.iter().find(uses) {
         return Some(format!("the connected prefix {} ({})", link.net, link.key));
     }
-    let homes = claims.served.iter().filter(|_| is_translated).find(uses)?;
+    let is_other = |homes: &&NamedPrefix| is_translated || homes.net.addr().is_ipv6();
+    let homes = claims.served.iter().filter(is_other).find(uses)?;
     Some(format!("the homes' {} ({})", homes.net, homes.key))
 }
 

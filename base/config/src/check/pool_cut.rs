@@ -40,6 +40,7 @@ pub(crate) fn check(file: &ClusterFile, findings: &mut Findings<'_>) -> bool {
 fn is_readable(path: &str, findings: &Findings<'_>) -> bool {
     let names = [
         "endpoints",
+        "endpoints6",
         "steer",
         "subscribers",
         "subscribers_per_shard",
@@ -100,8 +101,8 @@ fn same_number(path: &str, pool: &PoolSettings, mode: AccessSetting, findings: &
     }
 }
 
-/// Checks that each shard gets an IPv6 prefix and, in plain mode, an IPv6 steering address. What is
-/// left over is for growth.
+/// Checks that each shard gets an IPv6 prefix, an IPv6 endpoint and, in plain mode, an IPv6 steering
+/// address, if there are such. What is left over is for growth.
 fn enough_ipv6(path: &str, pool: &PoolSettings, findings: &mut Findings<'_>) {
     let shards = pool.shard_count();
     let prefixes = pieces6(&pool.public6, pool.per_shard6);
@@ -113,13 +114,18 @@ fn enough_ipv6(path: &str, pool: &PoolSettings, findings: &mut Findings<'_>) {
         let fix = "add a prefix at the end, or write a larger one, or a larger per_shard6";
         findings.error(&format!("{path}.public6"), message, fix);
     }
-    let addresses = address_count6(&pool.steer6);
-    if !pool.steer6.is_empty() && addresses < shards {
-        let message = format!(
-            "{shards} shards need {shards} steering addresses, these are {addresses} without the first of each prefix"
-        );
-        let fix = "add a prefix at the end, or write a larger one";
-        findings.error(&format!("{path}.steer6"), message, fix);
+    for (name, nets, what) in [
+        ("endpoints6", &pool.endpoints6, "endpoints"),
+        ("steer6", &pool.steer6, "steering addresses"),
+    ] {
+        let addresses = address_count6(nets);
+        if !nets.is_empty() && addresses < shards {
+            let message = format!(
+                "{shards} shards need {shards} {what}, these are {addresses} without the first of each prefix"
+            );
+            let fix = "add a prefix at the end, or write a larger one";
+            findings.error(&format!("{path}.{name}"), message, fix);
+        }
     }
 }
 

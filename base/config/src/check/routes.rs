@@ -16,8 +16,8 @@ pub(crate) fn check(file: &ClusterFile, are_cut: bool, findings: &mut Findings<'
     let of_shards = |routes: fn(&ClusterShard) -> usize| -> u64 {
         file.shards.iter().map(|shard| routes(shard) as u64).sum()
     };
-    let access = of_pools(|pool| !pool.steer6.is_empty())
-        + of_shards(|shard| 1 + usize::from(shard.steer6.is_some()));
+    let access = of_pools(|pool| !pool.steer6.is_empty() || !pool.endpoints6.is_empty())
+        + of_shards(|shard| 1 + usize::from(shard.access6().is_some()));
     let internet = of_pools(|pool| !pool.public6.is_empty())
         + of_shards(|shard| shard.public.len() + shard.public6.len());
     let sides = [("access", "endpoints", access), ("internet", "public prefixes", internet)];

@@ -22,10 +22,10 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
             continue;
         }
         let (needed, refused) = match mode {
-            AccessSetting::Gre => (["endpoint"], ["subscribers"]),
-            AccessSetting::Plain => (["subscribers"], ["endpoint"]),
+            AccessSetting::Gre => (["endpoint"], &["subscribers"] as &[&str]),
+            AccessSetting::Plain => (["subscribers"], &["endpoint", "endpoint6"] as &[&str]),
         };
-        needs(mode, &path, &needed, &refused, findings);
+        needs(mode, &path, &needed, refused, findings);
         public(mode, config.nat.enabled, &path, findings);
         homes(&config.access, &path, &shard.subscribers, findings);
     }
@@ -50,8 +50,12 @@ pub(crate) fn cluster(file: &ClusterFile, findings: &mut Findings<'_>) {
                 (&["endpoints"], &["subscribers", "subscribers_per_shard", "steer"])
             }
             (AccessSetting::Gre, false) => (&["endpoint"], &["subscribers", "steer"]),
-            (AccessSetting::Plain, true) => (&["subscribers", "steer"], &["endpoints"]),
-            (AccessSetting::Plain, false) => (&["subscribers", "steer"], &["endpoint"]),
+            (AccessSetting::Plain, true) => {
+                (&["subscribers", "steer"], &["endpoints", "endpoints6"])
+            }
+            (AccessSetting::Plain, false) => {
+                (&["subscribers", "steer"], &["endpoint", "endpoint6"])
+            }
         };
         needs(mode, &path, needed, refused, findings);
         public(mode, file.nat.enabled, &path, findings);

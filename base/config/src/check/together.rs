@@ -46,13 +46,20 @@ pub(crate) fn check(
 
 /// Every worker that gets shards can get one with IPv6.
 fn serves_ipv6(member: &MemberFile, desired: &Desired, findings: &mut Findings<'_>) {
+    let gets_shards =
+        |worker: usize| member.workers.get(worker).is_some_and(|worker| worker.weight > 0);
     let shard = desired.shards.iter().find(|shard| !shard.public6.is_empty());
     let reason = |worker: usize| {
-        let gets_shards = member.workers.get(worker).is_some_and(|worker| worker.weight > 0);
-        let shard = shard.filter(|_| gets_shards)?;
+        let shard = shard.filter(|_| gets_shards(worker))?;
         Some(format!("shard {} of the cluster has public6", shard.id))
     };
     ipv6::workers(&desired.access, &member.workers, reason, findings);
+    let shard = desired.shards.iter().find(|shard| shard.endpoint6.is_some());
+    let reason = |worker: usize| {
+        let shard = shard.filter(|_| gets_shards(worker))?;
+        Some(format!("shard {} of the cluster has endpoint6", shard.id))
+    };
+    ipv6::workers_with_endpoints(&member.workers, reason, findings);
 }
 
 /// A lost node counts as dead only when every node that replicated with it reports it silent.
@@ -110,7 +117,10 @@ fn holder(address: IpAddr, desired: &Desired, others: &[(String, MemberFile)]) -
     if let Some(rule) = desired.policy.rules.iter().find(|rule| redirects(&rule.to)) {
         return Some(format!("where rule {} redirects packets to", rule.name));
     }
-    let is_endpoint = |shard: &ClusterShard| shard.endpoint.map(IpAddr::from) == Some(address);
+    let is_endpoint = |shard: &ClusterShard| {
+        [shard.endpoint.map(IpAddr::from), shard.endpoint6.map(IpAddr::from)]
+            .contains(&Some(address))
+    };
     let is_steer = |shard: &ClusterShard| {
         [shard.steer.map(IpAddr::from), shard.steer6.map(IpAddr::from)].contains(&Some(address))
     };

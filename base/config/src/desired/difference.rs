@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use serde_json::{Map, Value};
 
 use crate::cluster_types::{ClusterShard, Commit};
@@ -13,6 +13,7 @@ use crate::desired::delegation_difference::delegation_difference;
 use crate::desired::policy_difference::policy_difference;
 use crate::desired::public_difference::public_difference;
 use crate::read::address::overlap;
+use crate::types::Access;
 
 /// One change. Displays as `shard 12: public prefix 203.0.113.16/28 added (flows go on)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub enum Effect {
     /// Flows on public addresses that the shard loses get no answers.
     StrandsPrefix { shard: u32, prefix: IpNet },
     /// Flows of homes that are not served after the change end.
-    StrandsHomes { prefix: Ipv4Net },
+    StrandsHomes { prefix: IpNet },
     /// All flows of the shard lose their path to it.
     StrandsShard { shard: u32 },
     /// The IPv6 flows of the shard lose their path to it.
@@ -104,7 +105,7 @@ impl fmt::Display for SettingChange {
 pub fn difference(old: &Desired, new: &Desired) -> Vec<SettingChange> {
     let mut changes = Vec::new();
     keys(old, new, &mut changes);
-    homes(&old.access.subscribers, &new.access.subscribers, "access.subscribers", &mut changes);
+    homes_of_access(&old.access, &new.access, &mut changes);
     for shard in &old.shards {
         match new.shard(shard.id) {
             Some(changed) if changed != shard => shard_changes(shard, changed, new, &mut changes),
@@ -231,7 +232,8 @@ pub(crate) fn section_changes(
     let fresh = new.keys().filter(|name| !old.contains_key(*name));
     for name in old.keys().chain(fresh) {
         let [start, old, new] = values.map(|keys| keys.get(name).unwrap_or(&Value::Null));
-        if old == new || old.is_array() {
+        // Lists have differences of their own.
+        if old == new || old.is_array() || new.is_array() {
             continue;
         }
         let rule = rule(section, name)
@@ -276,9 +278,9 @@ pub(crate) fn words(value: &Value) -> String {
     }
 }
 
-pub(crate) fn homes(
-    old: &[Ipv4Net],
-    new: &[Ipv4Net],
+pub(crate) fn homes<N: Copy + PartialEq + fmt::Display + Into<IpNet>>(
+    old: &[N],
+    new: &[N],
     subject: &str,
     changes: &mut Vec<SettingChange>,
 ) {
@@ -287,7 +289,11 @@ pub(crate) fn homes(
         changes.push(SettingChange {
             subject: subject.to_owned(),
             what: format!("{net} removed{}", if is_served { ", its homes stay" } else { "" }),
-            effect: if is_served { Effect::None } else { Effect::StrandsHomes { prefix: *net } },
+            effect: if is_served {
+                Effect::None
+            } else {
+                Effect::StrandsHomes { prefix: (*net).into() }
+            },
             is_for_restarts: false,
         });
     }
@@ -299,6 +305,12 @@ pub(crate) fn homes(
             is_for_restarts: false,
         });
     }
+}
+
+/// Adds the changes of the homes' prefixes, of both families.
+pub(crate) fn homes_of_access(old: &Access, new: &Access, changes: &mut Vec<SettingChange>) {
+    homes(&old.subscribers, &new.subscribers, "access.subscribers", changes);
+    homes(&old.subscribers6, &new.subscribers6, "access.subscribers6", changes);
 }
 
 fn shard_changes(
@@ -314,14 +326,16 @@ fn shard_changes(
         SettingChange { subject, what, effect, is_for_restarts: false }
     };
     // Without IPv6 before, there are no flows of it.
-    let strands6 = match old.steer6 {
+    let strands6 = match old.access6() {
         Some(_) => Effect::StrandsIpv6 { shard: old.id },
         None => Effect::None,
     };
+    let strands_over6 = if old.endpoint6.is_some() { strands } else { Effect::None };
     let ipv4 = |address: Option<std::net::Ipv4Addr>| address.map(IpAddr::from);
     let ipv6 = |address: Option<std::net::Ipv6Addr>| address.map(IpAddr::from);
     for (name, old, new, effect) in [
         ("endpoint", ipv4(old.endpoint), ipv4(new.endpoint), strands),
+        ("endpoint6", ipv6(old.endpoint6), ipv6(new.endpoint6), strands_over6),
         ("steer", ipv4(old.steer), ipv4(new.steer), strands),
         ("steer6", ipv6(old.steer6), ipv6(new.steer6), strands6),
     ] {
@@ -417,13 +431,15 @@ fn is_covered<N: Copy + Into<IpNet>>(net: N, nets: &[N]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ipnet::Ipv4Net;
+
     use super::*;
     use crate::file_kind::FileKind;
     use crate::key_table::KEYS;
 
     #[test]
     fn every_key_of_the_cluster_has_a_rule() {
-        let lists = ["access.subscribers"];
+        let lists = ["access.subscribers", "access.subscribers6"];
         let sections = ["cluster", "access", "nat", "timeouts", "fragments", "limits", "ipv6"];
         for key in KEYS.iter().filter(|key| key.files().has(FileKind::Cluster)) {
             let path = format!("{}.{}", key.section, key.name);

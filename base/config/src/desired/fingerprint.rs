@@ -53,6 +53,7 @@ impl Desired {
             shard.public6.iter().for_each(|net| prefixes.add(net));
             shards.add(shard.id);
             shards.add(shard.endpoint.map_or_else(String::new, |endpoint| endpoint.to_string()));
+            shard.endpoint6.iter().for_each(|endpoint| shards.add(endpoint));
             shard.subscribers.iter().for_each(|net| shards.add(net));
         }
         let block = if self.nat.enabled { self.nat.port_block } else { 0 };

@@ -17,7 +17,7 @@
 //! other. What older versions would misread has a higher `format`: 2 if there are source pools or
 //! redirects, which versions that read up to 1 would take for pools of all homes and for accept; 3
 //! if there is IPv6, which versions that read up to 2 would leave out, so that the homes of the
-//! workers that they run on had none.
+//! workers that they run on had none; 4 if homes have tunnels over IPv6, for the same reason.
 
 use std::fmt::Write;
 
@@ -40,8 +40,10 @@ use crate::{check, read};
 const FORMAT_PLAIN: u64 = 1;
 /// The format number of a state with source pools or redirects, and without IPv6.
 const FORMAT_POOLS: u64 = 2;
-/// The format number of a state with IPv6, and the highest that is read.
-pub const DESIRED_FORMAT: u64 = 3;
+/// The format number of a state with IPv6, and without tunnels over it.
+const FORMAT_IPV6: u64 = 3;
+/// The format number of a state with tunnels over IPv6, and the highest that is read.
+pub const DESIRED_FORMAT: u64 = 4;
 /// Most bytes of the JSON. A request to etcd may have 1.5 MiB, including its other parts.
 pub(crate) const BYTES_MAX: usize = 1_400_000;
 /// Most mistakes that an error names.
@@ -97,7 +99,8 @@ pub(crate) struct Stored {
 impl From<Desired> for Stored {
     fn from(desired: Desired) -> Self {
         let format = match (desired.has_ipv6(), &desired.policy) {
-            (true, _) => DESIRED_FORMAT,
+            _ if desired.has_outer_ipv6() => DESIRED_FORMAT,
+            (true, _) => FORMAT_IPV6,
             (false, policy) if policy.has_pools_or_redirects() => FORMAT_POOLS,
             _ => FORMAT_PLAIN,
         };

@@ -29,7 +29,7 @@ pub(crate) fn read(root: &Section<'_>, findings: &mut Findings<'_>) -> Ipv6Setti
 
 /// Keys with an error get a placeholder, so that positions are kept.
 fn delegation(section: &Section<'_>, findings: &mut Findings<'_>) -> DelegationSettings {
-    let nobody = DelegatedHome { address: Ipv4Addr::UNSPECIFIED, gre_key: None };
+    let nobody = DelegatedHome { address: Ipv4Addr::UNSPECIFIED.into(), gre_key: None };
     let home = section.text("home", findings, |text| text.parse::<DelegatedHome>().is_ok());
     DelegationSettings {
         home: home.and_then(|text| text.parse().ok()).unwrap_or(nobody),

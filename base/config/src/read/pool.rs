@@ -11,13 +11,14 @@ use crate::section::Section;
 /// Default prefix length of a shard's homes in plain mode: 256 addresses.
 const SUBSCRIBERS_PER_SHARD: u8 = 24;
 
-/// Lengths of the prefixes that steering addresses are taken from.
+/// Lengths of the prefixes that endpoints and steering addresses are taken from.
 const STEER6_BITS: RangeInclusive<u8> = 16..=127;
 
 pub(crate) fn read(section: &Section<'_>, findings: &mut Findings<'_>) -> PoolSettings {
     PoolSettings {
         first_id: section.integer("first_id", findings),
         endpoints: address::prefixes(section, "endpoints", findings),
+        endpoints6: address6::prefixes(section, "endpoints6", STEER6_BITS, findings),
         steer: address::prefixes(section, "steer", findings),
         subscribers: address::prefixes(section, "subscribers", findings),
         subscribers_per_shard: section

@@ -19,6 +19,7 @@ pub(crate) fn read(
     ShardSettings {
         id: section.integer("id", findings),
         endpoint: address::unicast(section, "endpoint", findings),
+        endpoint6: address6::unicast(section, "endpoint6", findings),
         subscribers: address::prefixes(section, "subscribers", findings),
         public: address::prefixes(section, "public", findings),
         public6: address6::prefixes(section, "public6", address6::PUBLIC6_BITS, findings),
@@ -32,6 +33,7 @@ pub(crate) fn of_cluster(section: &Section<'_>, findings: &mut Findings<'_>) -> 
     ClusterShard {
         id: section.integer("id", findings),
         endpoint: address::unicast(section, "endpoint", findings),
+        endpoint6: address6::unicast(section, "endpoint6", findings),
         steer: address::unicast(section, "steer", findings),
         subscribers: address::prefixes(section, "subscribers", findings),
         public: address::prefixes(section, "public", findings),

@@ -171,10 +171,10 @@ fn json_of_other_versions_is_read() {
     assert_eq!(Desired::from_json(&value.to_string()).expect("a default"), same);
     value["format"] = json!(2);
     assert_eq!(Desired::from_json(&value.to_string()).expect("of this version"), same);
-    value["format"] = json!(3);
-    assert_eq!(Desired::from_json(&value.to_string()).expect("of this version"), same);
     value["format"] = json!(4);
-    assert!(matches!(Desired::from_json(&value.to_string()), Err(DesiredError::Format(4))));
+    assert_eq!(Desired::from_json(&value.to_string()).expect("of this version"), same);
+    value["format"] = json!(5);
+    assert!(matches!(Desired::from_json(&value.to_string()), Err(DesiredError::Format(5))));
     value["format"] = Value::Null;
     assert!(matches!(Desired::from_json(&value.to_string()), Err(DesiredError::NoFormat)));
     assert!(matches!(Desired::from_json("[1"), Err(DesiredError::Json(_))));

@@ -115,3 +115,10 @@ fn pcap_is_plain() {
     let (config, warnings) = example("pcap.toml");
     assert_eq!((config.access.mode, warnings), (AccessSetting::Plain, vec![]));
 }
+
+#[test]
+fn homes_with_tunnels_over_ipv6_may_share_a_shard_with_others() {
+    let (config, warnings) = example("ipv6-tunnels.toml");
+    assert!(warnings.is_empty(), "{warnings:#?}");
+    assert!(config.shards[0].endpoint.is_some() && config.shards[0].endpoint6.is_some());
+}

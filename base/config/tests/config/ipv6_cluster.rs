@@ -342,10 +342,10 @@ fn state_with_ipv6_has_format_3_and_one_without_it_stays_as_it_was() {
     for key in ["ipv6", "public6", "steer6", "delegation"] {
         assert!(!without.contains(key), "{key}: {without}");
     }
-    let newer = with.to_json().replacen("\"format\":3", "\"format\":4", 1);
+    let newer = with.to_json().replacen("\"format\":3", "\"format\":5", 1);
     let error = Desired::from_json(&newer).expect_err("newer");
-    assert!(matches!(error, DesiredError::Format(4)));
-    assert_eq!(error.to_string(), "format 4 is of a newer version: this one reads up to 3");
+    assert!(matches!(error, DesiredError::Format(5)));
+    assert_eq!(error.to_string(), "format 5 is of a newer version: this one reads up to 4");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod member_file;
 mod no_panic;
 mod node_difference;
 mod nodes_together;
+mod outer_ipv6;
 mod policy;
 mod policy_ipv6;
 mod policy_limits;

@@ -146,6 +146,7 @@ fn load(text: io::Result<String>) -> Result<usize, Vec<String>> {
     let access = Access {
         mode: AccessSetting::Gre,
         subscribers: vec!["10.200.0.0/16".parse().unwrap()],
+        subscribers6: Vec::new(),
         gre_key: GreKey::Ignore,
     };
     let context = PublicContext { access: &access, public: &["203.0.113.0/28".parse().unwrap()] };

@@ -104,6 +104,7 @@ fn setup(host: u32, homes: u32) -> ShardSetup {
         engine: weir_engine::ShardConfig {
             id,
             endpoint: Some(endpoint(host)),
+            endpoint6: None,
             subscribers: vec![],
         },
         nat: weir_nat::NatShardConfig {

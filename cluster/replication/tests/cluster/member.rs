@@ -146,7 +146,7 @@ pub(crate) fn setup(number: u32, awaits_replicas: bool) -> ShardSetup {
     let prefix = format!("203.0.{}.{}/28", 113 + number / 16, number % 16 * 16);
     let endpoint = Some(ENDPOINT - SHARD + number);
     ShardSetup {
-        engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
+        engine: weir_engine::ShardConfig { id, endpoint, endpoint6: None, subscribers: vec![] },
         nat: weir_nat::NatShardConfig {
             id,
             public: vec![prefix.parse().unwrap()],
@@ -163,7 +163,7 @@ pub(crate) fn small_setup(number: u32) -> ShardSetup {
     let public = vec![Ipv4Addr::from(0xc612_0000 + number).into()];
     let endpoint = Some(0x0a64_0000 + number);
     ShardSetup {
-        engine: weir_engine::ShardConfig { id, endpoint, subscribers: vec![] },
+        engine: weir_engine::ShardConfig { id, endpoint, endpoint6: None, subscribers: vec![] },
         nat: weir_nat::NatShardConfig { id, public, public6: Vec::new(), subscribers_max: 4 },
         awaits_replicas: false,
     }

@@ -45,6 +45,7 @@ pub(crate) fn desired(shards: u32) -> Vec<DesiredShard> {
         let engine = weir_engine::ShardConfig {
             id: ShardId(id),
             endpoint: Some(u32::from(access)),
+            endpoint6: None,
             subscribers: Vec::new(),
         };
         let nat = weir_nat::NatShardConfig {

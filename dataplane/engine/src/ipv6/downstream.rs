@@ -42,7 +42,7 @@ impl<F: Frame> Engine<F> {
                 AccessMode::Gre => self.nat.inbound6_settled::<true>(candidate, key, now),
                 AccessMode::Plain => self.nat.inbound6_settled::<false>(candidate, key, now),
             };
-            if let Some(home) = settled {
+            if let Some(home) = settled.filter(|home| self.fits_tunnel6(frame.data(), home)) {
                 if !self.duties.note_served_traffic(home.shard) {
                     return self.discard(DropReason::NotServing);
                 }
@@ -130,7 +130,7 @@ impl<F: Frame> Engine<F> {
         delivery: &Delivery6,
         cx: &mut Context<'_, P>,
     ) {
-        self.edit6(&mut frame, packet, delivery.class, Side::Internet);
+        self.edit6(&mut frame, packet, delivery.class, (Side::Internet, &delivery.home));
         self.deliver6(frame, &delivery.home, (packet.look_up.hash.0 >> 32) as u32, cx);
     }
 

@@ -13,6 +13,7 @@ use crate::ethernet_input::{Network, sender};
 use crate::fast_path::GRE;
 use crate::ip_input::Packet;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
+use crate::tunnel6::TunnelPacket;
 use crate::{AccessMode, DropReason, Side, ecn};
 
 /// Whether a frame, which the IPv4 fast path has not taken, carries an IPv6 packet: behind the
@@ -38,9 +39,10 @@ impl<F: Frame> Engine<F> {
     /// Decides on the step of a frame from the access side, cuts it to the IPv6 packet and
     /// prefetches its index line.
     #[inline(always)]
-    pub(crate) fn read_access6(&self, frame: &mut F, packet: &mut Packet6State) {
-        packet.step = self.access_input6(frame, packet).unwrap_or_else(PacketStep6::Discard);
-        self.begin_look_up6(packet);
+    pub(crate) fn read_access6(&self, frame: &mut F, mut packet: TunnelPacket<'_>) {
+        let step = self.access_input6(frame, &mut packet);
+        packet.ipv6.step = step.unwrap_or_else(PacketStep6::Discard);
+        self.begin_look_up6(packet.ipv6);
     }
 
     /// As [`read_access6`](Self::read_access6), from the internet side.
@@ -62,14 +64,20 @@ impl<F: Frame> Engine<F> {
     fn access_input6(
         &self,
         frame: &mut F,
-        packet: &mut Packet6State,
+        packet: &mut TunnelPacket<'_>,
     ) -> Result<PacketStep6, DropReason> {
         let (network, offset) = self.link(Side::Access).input(frame)?;
         match network {
             Network::Ipv4 if self.mode == AccessMode::Gre => {
-                self.tunnel_input6(frame, offset, packet)
+                self.tunnel_input6(frame, offset, packet.ipv6)
             }
             Network::Ipv6 => {
+                if self.mode == AccessMode::Gre
+                    && let Some(step) = self.tunnel6_input(frame, offset, packet)?
+                {
+                    return Ok(step);
+                }
+                let packet = &mut *packet.ipv6;
                 packet.from = sender(frame);
                 let is_transit = self.mode == AccessMode::Plain;
                 self.native_input6(frame, offset, Side::Access, is_transit, packet)
@@ -98,6 +106,9 @@ impl<F: Frame> Engine<F> {
             return Err(DropReason::OuterFragment);
         }
         let header = gre::parse(outer.payload()).map_err(|_| DropReason::GreMalformed)?;
+        if self.is_reserved_outer(shard, outer.ip.source.get()) {
+            return Err(DropReason::Martian);
+        }
         packet.home = Home { shard, outer: outer.ip.source.get(), gre_key: header.key };
         let tunnel_len = outer.header_len + header.len;
         let (outer_tos, outer_len) = (outer.ip.tos, outer.bytes.len());
@@ -137,6 +148,16 @@ impl<F: Frame> Engine<F> {
         }
         let way = if side == Side::Access { Way6::Up } else { Way6::Down };
         self.transit_input6(frame.data(), way, packet)
+    }
+
+    /// Reads an IPv6 packet that came in a tunnel, and ends with the frame.
+    #[inline(always)]
+    pub(crate) fn inner6_input(
+        &self,
+        bytes: &[u8],
+        packet: &mut Packet6State,
+    ) -> Result<PacketStep6, DropReason> {
+        self.transit_input6(bytes, Way6::Up, packet)
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The order of packets in a burst stays: a frame keeps its place among those of IPv4. Packets of a
-//! home arrive inside GRE over IPv4, or without a tunnel; those from the internet as they are. A
+//! home arrive inside GRE, or without a tunnel; those from the internet as they are. A
 //! packet to another home leaves to the internet switch, whose route leads it back to the worker of
 //! that home: so it passes the other home's firewall as any packet from outside does.
 
@@ -23,5 +23,5 @@ mod packet;
 mod reject;
 mod upstream;
 
-pub(crate) use input::carries_ipv6;
-pub(crate) use packet::Packet6State;
+pub(crate) use input::{carries_ipv6, set_traffic_class};
+pub(crate) use packet::{Packet6State, PacketStep6};

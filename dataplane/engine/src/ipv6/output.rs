@@ -44,6 +44,9 @@ impl<F: Frame> Engine<F> {
         if self.mode == AccessMode::Plain {
             return self.send6(Side::Access, frame, flow, cx);
         }
+        if home.is_over_ipv6() {
+            return self.encapsulate_over_ipv6(frame, home, (flow, gre::PROTOCOL_IPV6), cx);
+        }
         let Some(header) = self.link(Side::Access).gateways.choose(flow) else {
             return self.discard(DropReason::GatewayUnresolved);
         };
@@ -71,19 +74,29 @@ impl<F: Frame> Engine<F> {
     /// Returns the largest IPv6 packet that fits in one packet to this home, in bytes.
     #[inline(always)]
     pub(crate) fn tunnel_mtu6(&self, home: &Home) -> usize {
-        let mtu = self.link(Side::Access).mtu;
-        match self.mode {
-            AccessMode::Gre => mtu.saturating_sub(Ipv4::LEN + gre::header_len(home.gre_key)),
-            AccessMode::Plain => mtu,
-        }
+        self.link(Side::Access).mtu.saturating_sub(self.tunnel_len(home))
+    }
+
+    /// Whether a packet that fits any tunnel over IPv4 fits in the tunnel of this home.
+    #[inline(always)]
+    pub(crate) fn fits_tunnel6(&self, packet: &[u8], home: &Home) -> bool {
+        self.mode == AccessMode::Plain
+            || !home.is_over_ipv6()
+            || packet.len() <= self.tunnel_mtu6(home)
     }
 
     /// Makes the changes of a packet that is forwarded: its hop limit, the codepoint of its flow's
     /// class, and the MSS of a SYN that came from this side.
     #[inline(always)]
-    pub(crate) fn edit6(&self, frame: &mut F, packet: &Packet6State, class: FlowClass, from: Side) {
+    pub(crate) fn edit6(
+        &self,
+        frame: &mut F,
+        packet: &Packet6State,
+        class: FlowClass,
+        (from, home): (Side, &Home),
+    ) {
         if packet.tcp_flags & tcp::SYN != 0 {
-            self.edit_segment6(frame, packet, from);
+            self.edit_segment6(frame, packet, (from, home));
         }
         let bytes = frame.data_mut();
         decrement_hop_limit(bytes);
@@ -93,11 +106,11 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    fn edit_segment6(&self, frame: &mut F, packet: &Packet6State, from: Side) {
+    fn edit_segment6(&self, frame: &mut F, packet: &Packet6State, (from, home): (Side, &Home)) {
         if self.counters.count_syn(from) {
             self.look_at_checksum6(frame.data(), packet, from);
         }
-        if let Some(max) = self.mss_max[usize::from(self.nat.has_keyed_homes())] {
+        if let Some(max) = self.mss_max_of(home) {
             // An IPv6 header is 20 bytes longer than one of IPv4.
             const LONGER: u16 = (Ipv6::LEN - Ipv4::LEN) as u16;
             let segment = frame.data_mut().get_mut(usize::from(packet.transport_at)..);

@@ -16,7 +16,28 @@ pub(crate) enum PacketStep6 {
     Local,
     /// Its hop limit ends here.
     TimeExceeded,
+    /// It was a tunnel packet over IPv6, and is an IPv4 packet of the fast path now.
+    FastIpv4 {
+        /// Traffic class of the tunnel packet.
+        outer_class: u8,
+    },
+    /// As `FastIpv4`, of the slow path.
+    Ipv4,
+    /// It is a tunnel packet over IPv6 of a home that is not known.
+    UnknownHome,
+    /// It is a ping of a tunnel endpoint.
+    ToEndpoint,
+    /// It is the packet of a GRE keepalive, to be sent back.
+    KeepaliveBack,
     Discard(DropReason),
+}
+
+impl PacketStep6 {
+    /// Whether the frame has, or had, a tunnel packet over IPv6, and no IPv6 packet in it.
+    #[inline(always)]
+    pub(crate) fn is_of_tunnel6(self) -> bool {
+        !matches!(self, Self::Forward | Self::Local | Self::TimeExceeded | Self::Discard(_))
+    }
 }
 
 /// State of a frame with an IPv6 packet while its burst is processed.

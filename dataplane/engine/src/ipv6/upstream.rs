@@ -5,12 +5,14 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv6;
 
 use crate::engine::{Context, Engine};
+use crate::fast_path::FastUpstream;
 use crate::flow_key::PacketKind;
 use crate::ipv6::error::Icmp6ErrorCause;
 use crate::ipv6::input::is_martian6;
 use crate::ipv6::output::decrement_hop_limit;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
 use crate::slow_path::Way;
+use crate::upstream::Upstream;
 use crate::{AccessMode, DropReason, Side};
 
 impl<F: Frame> Engine<F> {
@@ -19,11 +21,12 @@ impl<F: Frame> Engine<F> {
     pub(crate) fn serve_access6<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
-        packet: &Packet6State,
+        (packet, fast, slow): (&Packet6State, &FastUpstream, &mut Upstream),
         cx: &mut Context<'_, P>,
     ) {
         match packet.step {
             PacketStep6::Forward => self.forward6_up(frame, packet, cx),
+            step if step.is_of_tunnel6() => self.serve_tunnel6(frame, (packet, fast, slow), cx),
             _ => self.serve_other6(Side::Access, frame, packet, cx),
         }
     }
@@ -40,7 +43,8 @@ impl<F: Frame> Engine<F> {
         match packet.step {
             PacketStep6::Local => self.local6_input(side, frame, packet.from, cx),
             PacketStep6::Discard(reason) => self.discard(reason),
-            PacketStep6::TimeExceeded | PacketStep6::Forward => match side {
+            // Frames of other steps do not come here.
+            _ => match side {
                 Side::Access => self.expired_up6(frame, packet, cx),
                 Side::Internet => self.expired_down6(frame, packet, cx),
             },
@@ -174,7 +178,7 @@ impl<F: Frame> Engine<F> {
         class: FlowClass,
         cx: &mut Context<'_, P>,
     ) {
-        self.edit6(&mut frame, packet, class, Side::Access);
+        self.edit6(&mut frame, packet, class, (Side::Access, &packet.home));
         self.send6(Side::Internet, frame, (packet.look_up.hash.0 >> 32) as u32, cx);
     }
 

@@ -135,6 +135,7 @@ pub fn config() -> EngineConfig {
             .map(|(id, endpoint)| ShardConfig {
                 id: ShardId(id),
                 endpoint: Some(endpoint.to_bits()),
+                endpoint6: None,
                 subscribers: vec![],
             })
             .to_vec(),

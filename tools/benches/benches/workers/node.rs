@@ -156,6 +156,7 @@ fn config(flows: u32) -> EngineConfig {
     let shards = (0..SHARDS).map(|shard| ShardConfig {
         id: ShardId(shard),
         endpoint: Some(endpoint(shard)),
+        endpoint6: None,
         subscribers: vec![],
     });
     let nat_shards = (0..SHARDS).map(|shard| NatShardConfig {

@@ -1,0 +1,402 @@
+//! Hot. Homes with tunnels of GRE over IPv6 (RFC 7676), both ways.
+//!
+//! ```text
+//!   frame --> outer IPv6 to a served endpoint --> GRE --> IPv6 inside: as behind GRE over IPv4
+//!                        |                            \-> IPv4 inside: settled session, or slow path
+//!                        +-- source without a handle: its packet waits for its turn, and gets one
+//! ```
+//!
+//! The home is named by the handle of its outer address ([`weir_nat::is_outer_handle`]), so all
+//! steps behind this one are those of other tunnels. A packet of a home that is not known gets the
+//! handle when it is served, not when it is read: another packet of its burst may have brought it.
+//! What begins no flow leaves no handle behind ([`Nat::release_outers`](weir_nat::Nat)).
+//!
+//! Packets of these homes are not redirected to other workers; fragments of tunnel packets are
+//! dropped.
+
+use weir_nat::{Home, InboundKey, OutboundKey, PacketKey, ShardIndex};
+use weir_wire::frame::{Frame, Pool};
+use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::ipv6::{self, Ipv6};
+use weir_wire::{gre, icmp6};
+use zerocopy::FromBytes;
+
+use crate::endpoints6::octets;
+use crate::engine::{Context, Engine};
+use crate::ethernet_input::sender;
+use crate::fast_path::{FastDownstream, FastUpstream, Headers, NO_OPTIONS};
+use crate::fast_path_output::edit;
+use crate::ip_input::Packet;
+use crate::ipv6::{Packet6State, PacketStep6, set_traffic_class};
+use crate::party::Party;
+use crate::rewrite::{self, PacketEnd};
+use crate::shards::OUTER_TTL;
+use crate::slow_path::Way;
+use crate::upstream::{Upstream, UpstreamStep};
+use crate::{AccessMode, DropReason, Side, ecn};
+
+/// The states of a frame from a home, of which a tunnel packet uses those of its inner packet.
+pub(crate) struct TunnelPacket<'a> {
+    pub(crate) ipv6: &'a mut Packet6State,
+    pub(crate) fast: &'a mut FastUpstream,
+    pub(crate) slow: &'a mut Upstream,
+}
+
+/// A tunnel packet to a served endpoint, without its headers.
+struct Decapsulated {
+    home: Home,
+    /// Offset of the inner packet in the frame, and its length.
+    offset: usize,
+    len: usize,
+    outer_class: u8,
+}
+
+/// More fragments, and the offset of a fragment, as they lie in memory.
+const FRAGMENTED: u16 = 0x3fff_u16.to_be();
+
+impl<F: Frame> Engine<F> {
+    /// Decides on the step of a frame with an IPv6 packet, which begins at `offset`, if it is to a
+    /// tunnel endpoint: `Ok(None)` if it is not. Cuts the frame to the inner packet and prefetches
+    /// the index line of one of IPv4.
+    #[inline(never)]
+    pub(crate) fn tunnel6_input(
+        &self,
+        frame: &mut F,
+        offset: usize,
+        packet: &mut TunnelPacket<'_>,
+    ) -> Result<Option<PacketStep6>, DropReason> {
+        let bytes = frame.data().get(offset..).unwrap_or_default();
+        let Ok((outer, len)) = ipv6::parse(bytes) else { return Ok(None) };
+        let endpoint = octets(outer.destination.to_bytes());
+        let Some(shard) = self.shards.of_endpoint6(endpoint) else { return Ok(None) };
+        if !self.duties.serves(shard) {
+            return Err(DropReason::NotServing);
+        }
+        let gre_at = match outer.next_header {
+            ipv4::PROTOCOL_GRE => Ipv6::LEN,
+            _ => match walk_to_gre(bytes, len)? {
+                Some(gre_at) => gre_at,
+                None => {
+                    packet.ipv6.from = sender(frame);
+                    frame.keep(offset, len);
+                    return Ok(Some(PacketStep6::ToEndpoint));
+                }
+            },
+        };
+        let header = gre::parse(bytes.get(gre_at..len).unwrap_or_default())
+            .map_err(|_| DropReason::GreMalformed)?;
+        let Some(handle) = self.nat.find_outer(outer_address(outer)) else {
+            return Ok(Some(PacketStep6::UnknownHome));
+        };
+        let tunnel_len = gre_at + header.len;
+        let inner = Decapsulated {
+            home: Home { shard, outer: handle, gre_key: header.key },
+            offset: offset + tunnel_len,
+            len: len.saturating_sub(tunnel_len),
+            outer_class: outer.traffic_class(),
+        };
+        let ends = (outer.destination, outer.source);
+        packet.ipv6.home = inner.home;
+        match header.protocol {
+            gre::PROTOCOL_IPV4 => Ok(Some(self.inner4_input(frame, &inner, packet))),
+            gre::PROTOCOL_IPV6 => {
+                frame.keep(inner.offset, inner.len);
+                let (ip, len) = ipv6::parse(frame.data()).map_err(|_| DropReason::Ip6Malformed)?;
+                if ip.next_header == ipv4::PROTOCOL_GRE
+                    && (ip.source, ip.destination) == ends
+                    && is_keepalive(frame.data())
+                {
+                    return Ok(Some(PacketStep6::KeepaliveBack));
+                }
+                // A congestion mark made inside the tunnel is carried over (RFC 6040).
+                let class = ip.traffic_class();
+                let new_class =
+                    ecn::decapsulate(inner.outer_class, class).ok_or(DropReason::EcnCongestion)?;
+                frame.truncate(len);
+                if new_class != class {
+                    set_traffic_class(frame.data_mut(), new_class);
+                }
+                self.inner6_input(frame.data(), packet.ipv6).map(Some)
+            }
+            _ => Err(DropReason::GreProtocol),
+        }
+    }
+
+    /// Reads an inner IPv4 packet, to which the frame is cut: for the fast path, or for the slow
+    /// path.
+    #[inline(always)]
+    fn inner4_input(
+        &self,
+        frame: &mut F,
+        inner: &Decapsulated,
+        packet: &mut TunnelPacket<'_>,
+    ) -> PacketStep6 {
+        frame.keep(inner.offset, inner.len);
+        if self.read_inner4_fast(frame.data(), inner, packet.fast) {
+            packet.fast.look_up.hash = packet.fast.key.hash(&self.nat);
+            self.nat.begin_look_up::<OutboundKey>(packet.fast.look_up.hash);
+            return PacketStep6::FastIpv4 { outer_class: inner.outer_class };
+        }
+        self.read_inner4_slow(frame, (&inner.home, inner.outer_class), packet.slow);
+        packet.fast.look_up.hash = packet.slow.hash;
+        if packet.slow.step == UpstreamStep::Translate {
+            self.nat.begin_look_up::<OutboundKey>(packet.slow.hash);
+        }
+        PacketStep6::Ipv4
+    }
+
+    /// Fills in `packet` and returns true for an inner packet of the fast path: no IP option, no
+    /// GRE key, no fragment, UDP or TCP, no congestion mark to carry over.
+    #[inline(always)]
+    fn read_inner4_fast(
+        &self,
+        bytes: &[u8],
+        inner: &Decapsulated,
+        packet: &mut FastUpstream,
+    ) -> bool {
+        let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
+        let (ip, mtu) = (&headers.ip, self.link(Side::Internet).mtu);
+        let (ecn, inner_ecn) = (inner.outer_class & 3, ip.version_tos[1] & 3);
+        let is_plain = ip.version_tos[0] == NO_OPTIONS
+            && ip.fragment & FRAGMENTED == 0
+            && inner.home.gre_key.is_none()
+            && (ecn == 0 || ecn == inner_ecn);
+        if !is_plain {
+            return false;
+        }
+        let Some((key, len)) = headers.outbound_key(bytes, &inner.home, mtu) else { return false };
+        (packet.key, packet.len) = (key, len as u16);
+        true
+    }
+
+    /// Reads an inner packet, to which the frame was cut, for the slow path, which finds the drop
+    /// reason too.
+    #[inline(never)]
+    fn read_inner4_slow(
+        &self,
+        frame: &mut F,
+        (home, outer_class): (&Home, u8),
+        packet: &mut Upstream,
+    ) {
+        packet.step = self
+            .inner4_step(frame.data(), (home, outer_class), packet)
+            .unwrap_or_else(UpstreamStep::Discard);
+        if let UpstreamStep::Discard(_) = packet.step {
+            return;
+        }
+        frame.truncate(packet.len);
+        if packet.step == UpstreamStep::Translate && packet.is_remarked {
+            rewrite::traffic_class(frame.data_mut(), packet.tos);
+        }
+    }
+
+    fn inner4_step(
+        &self,
+        bytes: &[u8],
+        (home, outer_class): (&Home, u8),
+        packet: &mut Upstream,
+    ) -> Result<UpstreamStep, DropReason> {
+        if home.gre_key.is_none() && self.slow_path.is_over(&Party::Home(*home), Way::Up) {
+            return Err(DropReason::SlowPathLimit);
+        }
+        let inner = Packet::read(bytes)
+            .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
+        (packet.offset, packet.len, packet.home) = (0, inner.bytes.len(), *home);
+        let tos = ecn::decapsulate(outer_class, inner.ip.tos).ok_or(DropReason::EcnCongestion)?;
+        packet.tos = tos;
+        packet.is_remarked = tos != inner.ip.tos;
+        self.inner_input(&inner, packet)
+    }
+
+    /// Carries out the step of a tunnel packet whose inner packet is of IPv4, or that has none.
+    #[inline(always)]
+    pub(crate) fn serve_tunnel6<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        (state, fast, slow): (&Packet6State, &FastUpstream, &mut Upstream),
+        cx: &mut Context<'_, P>,
+    ) {
+        match state.step {
+            PacketStep6::FastIpv4 { outer_class } => {
+                let (candidate, now) = (fast.look_up.candidate, cx.now.tick());
+                let settled = self.nat.outbound_settled_over_ipv6(candidate, &fast.key, now);
+                if let Some(settled) = settled {
+                    self.duties.note_traffic(state.home.shard);
+                    frame.truncate(usize::from(fast.len));
+                    edit(frame.data_mut(), PacketEnd::Source, settled.to, settled.deltas);
+                    let flow = (fast.look_up.hash.0 >> 32) as u32;
+                    return self.send(Side::Internet, frame, flow, cx);
+                }
+                self.read_inner4_slow(&mut frame, (&state.home, outer_class), slow);
+                slow.candidate = fast.look_up.found();
+                self.serve_access(frame, slow, cx);
+            }
+            PacketStep6::Ipv4 => {
+                slow.candidate = fast.look_up.found();
+                self.serve_access(frame, slow, cx);
+            }
+            _ => self.serve_other_tunnel6(frame, (state, slow), cx),
+        }
+    }
+
+    #[inline(never)]
+    fn serve_other_tunnel6<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        (state, slow): (&Packet6State, &mut Upstream),
+        cx: &mut Context<'_, P>,
+    ) {
+        match state.step {
+            PacketStep6::ToEndpoint => self.answer_endpoint_ping6(frame, state.from, cx),
+            PacketStep6::KeepaliveBack => self.send6(Side::Access, frame, 0, cx),
+            _ => {
+                let Some(source) = self.outer_source(&frame) else {
+                    return self.discard(DropReason::Ip6Malformed);
+                };
+                if self.nat.intern_outer(source).is_none() {
+                    return self.discard(DropReason::NotSubscriber);
+                }
+                // The home has its handle now, so the packet has another step.
+                let (mut ipv6, mut fast) = (*state, FastUpstream::empty());
+                let packet = TunnelPacket { ipv6: &mut ipv6, fast: &mut fast, slow };
+                self.read_access6(&mut frame, packet);
+                self.nat.look_up::<OutboundKey, _>(std::slice::from_mut(&mut fast));
+                self.serve_access6(frame, (&ipv6, &fast, slow), cx);
+            }
+        }
+    }
+
+    fn outer_source(&self, frame: &F) -> Option<[u64; 2]> {
+        let (_, offset) = self.link(Side::Access).input(frame).ok()?;
+        let (outer, _) = ipv6::parse(frame.data().get(offset..)?).ok()?;
+        Some(outer_address(outer))
+    }
+
+    /// Sends a packet of a settled session, which begins at `offset` of its frame, to a home with a
+    /// tunnel over IPv6. Returns the frame if the packet is another one.
+    #[inline(never)]
+    pub(crate) fn send_settled_over_ipv6<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &FastDownstream,
+        offset: usize,
+        cx: &mut Context<'_, P>,
+    ) -> Option<F> {
+        let (candidate, key): (_, &InboundKey) = (packet.look_up.candidate, &packet.key);
+        let Some(settled) = self.nat.inbound_settled_over_ipv6(candidate, key, cx.now.tick())
+        else {
+            return Some(frame);
+        };
+        let (home, inside) = (settled.to.home, settled.to.inside);
+        let fits = usize::from(packet.len) <= self.tunnel_mtu(&home);
+        if !fits || !self.duties.note_served_traffic(home.shard) {
+            return Some(frame);
+        }
+        frame.keep(offset, usize::from(packet.len));
+        edit(frame.data_mut(), PacketEnd::Destination, inside, settled.deltas);
+        let flow = (packet.look_up.hash.0 >> 32) as u32;
+        self.encapsulate_over_ipv6(frame, &home, (flow, gre::PROTOCOL_IPV4), cx);
+        None
+    }
+
+    /// Prepends the header of a tunnel over IPv6: from the shard's endpoint to the home, with the
+    /// home's own key. The packet's flow gives the flow label, by which routers share out the
+    /// flows of a tunnel (RFC 6438).
+    #[inline(always)]
+    pub(crate) fn encapsulate_over_ipv6<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        home: &Home,
+        (flow, protocol): (u32, u16),
+        cx: &mut Context<'_, P>,
+    ) {
+        let own = self.link(Side::Access).ipv6.as_ref();
+        let Some(header) = own.and_then(|own| own.gateways.choose(flow)) else {
+            return self.discard(DropReason::GatewayUnresolved);
+        };
+        let ends = (self.shards.endpoint6_of(home.shard), self.nat.outer_ipv6(home.outer));
+        let (Some(endpoint), Some([upper, lower])) = ends else {
+            return self.discard(DropReason::NotServing);
+        };
+        let tunnel_len = Ipv6::LEN + gre::header_len(home.gre_key);
+        let Some(packet) = header.push_before(&mut frame, tunnel_len) else {
+            return self.discard(DropReason::NoBuffer);
+        };
+        let payload_len = (packet.len() - Ipv6::LEN) as u16;
+        let Some((tunnel, inner)) = packet.split_at_mut_checked(tunnel_len) else { return };
+        let class = match (protocol, inner) {
+            (gre::PROTOCOL_IPV4, [_, tos, ..]) => *tos,
+            (_, [first, second, ..]) => *first << 4 | *second >> 4,
+            _ => 0,
+        };
+        let class = u32::from(ecn::encapsulate(class));
+        /// RFC 8200 section 3: version, traffic class, flow label.
+        const LABEL_BITS: u32 = 20;
+        let first = 6 << 28 | class << LABEL_BITS | flow >> (u32::BITS - LABEL_BITS);
+        let Some((outer, gre)) = tunnel.split_first_chunk_mut::<{ Ipv6::LEN }>() else { return };
+        outer[..4].copy_from_slice(&first.to_be_bytes());
+        outer[4..6].copy_from_slice(&payload_len.to_be_bytes());
+        (outer[6], outer[7]) = (ipv4::PROTOCOL_GRE, OUTER_TTL);
+        outer[8..24].copy_from_slice(zerocopy::IntoBytes::as_bytes(&endpoint));
+        outer[24..32].copy_from_slice(&upper.to_be_bytes());
+        outer[32..].copy_from_slice(&lower.to_be_bytes());
+        gre::emit(gre, protocol, home.gre_key);
+        self.emit(Side::Access, frame, cx);
+    }
+
+    /// Returns the length of a tunnel's headers, bytes.
+    #[inline]
+    pub(crate) fn tunnel_len(&self, home: &Home) -> usize {
+        let outer = if home.is_over_ipv6() { Ipv6::LEN } else { Ipv4::LEN };
+        match self.mode {
+            AccessMode::Gre => outer + gre::header_len(home.gre_key),
+            AccessMode::Plain => 0,
+        }
+    }
+
+    /// True if an outer IPv4 source could be taken for the handle of another home.
+    #[inline]
+    pub(crate) fn is_reserved_outer(&self, shard: ShardIndex, outer: u32) -> bool {
+        let home = Home { shard, outer, gre_key: None };
+        self.mode == AccessMode::Gre && home.is_over_ipv6()
+    }
+}
+
+/// Returns the offset of the GRE header behind extension headers; `Ok(None)` for ICMPv6, which may
+/// be a ping of the endpoint.
+#[cold]
+fn walk_to_gre(packet: &[u8], len: usize) -> Result<Option<usize>, DropReason> {
+    let upper = ipv6::walk(packet, len).map_err(|fault| match fault.is_malformed() {
+        true => DropReason::Ip6Malformed,
+        false => DropReason::Ip6Extension,
+    })?;
+    // RFC 6946: an atomic fragment is a whole packet.
+    if upper.fragment.is_some_and(|fragment| !fragment.is_atomic()) {
+        return Err(DropReason::OuterFragment);
+    }
+    if upper.segments_left_at.is_some() {
+        return Err(DropReason::Ip6Extension);
+    }
+    match upper.protocol {
+        ipv4::PROTOCOL_GRE => Ok(Some(upper.offset)),
+        ipv6::PROTOCOL_ICMPV6 => {
+            let message = packet.get(upper.offset..len).and_then(|it| icmp6::parse(it).ok());
+            let kind = message.ok_or(DropReason::TransportMalformed)?.kind;
+            if kind == icmp6::ECHO_REQUEST { Ok(None) } else { Err(DropReason::TunnelIcmp) }
+        }
+        _ => Err(DropReason::OuterProtocol),
+    }
+}
+
+/// True for the packet of a GRE keepalive, which is the answer, ready made by the home.
+#[cold]
+fn is_keepalive(packet: &[u8]) -> bool {
+    let gre = packet.get(Ipv6::LEN..).and_then(|payload| gre::parse(payload).ok());
+    gre.is_some_and(|header| header.protocol == gre::PROTOCOL_KEEPALIVE)
+}
+
+/// Returns the source of an outer header, its halves in host order.
+#[inline(always)]
+fn outer_address(outer: &Ipv6) -> [u64; 2] {
+    octets(outer.source.to_bytes()).map(u64::from_be)
+}
