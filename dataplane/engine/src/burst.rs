@@ -173,11 +173,7 @@ impl<F: Frame> Engine<F> {
         let ipv6_frames = match slow_frames {
             0 => 0,
             _ if ipv6.is_empty() => 0,
-            _ => {
-                // No packet of an earlier burst is in work.
-                self.nat.release_outers();
-                self.read_ipv6::<D, LINK, TUNNEL>(frames, slow_frames, &mut ipv6, (fast, slow))
-            }
+            _ => self.read_ipv6::<D, LINK, TUNNEL>(frames, slow_frames, &mut ipv6, (fast, slow)),
         };
         for at in ones(slow_frames & !ipv6_frames) {
             fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
@@ -285,12 +281,14 @@ impl<F: Frame> Engine<F> {
     /// prefetches their index lines. Returns these frames, one bit each.
     #[inline(never)]
     fn read_ipv6<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
-        &self,
+        &mut self,
         frames: &mut [F],
         slow_frames: u64,
         packets: &mut [Packet6State],
         (fast, slow): (&mut [FastPacket<D::Key>], &mut [D::Slow]),
     ) -> u64 {
+        // No packet of an earlier burst is in work.
+        self.nat.release_outers();
         let (mut found, mut packets) = (0, packets.iter_mut());
         for at in ones(slow_frames) {
             let frame = &mut frames[at];

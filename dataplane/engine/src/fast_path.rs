@@ -275,10 +275,10 @@ impl<F: Frame> Engine<F> {
     /// See [`PacketDirection::is_unusual`](crate::burst::PacketDirection::is_unusual).
     pub(crate) fn is_unusual_up(&self, packet: &FastUpstream) -> bool {
         let (inside, remote) = (packet.key.inside(), packet.key.remote());
-        let is_reserved = || self.is_reserved_outer(packet.key.shard(), packet.key.home().outer);
+        // An outer source that could be a handle; without a tunnel it is the inside address.
         is_unusual(inside, remote)
             || remote.address == self.link(Side::Access).address
-            || is_reserved()
+            || packet.key.home().is_over_ipv6()
     }
 
     /// As [`is_unusual_up`](Self::is_unusual_up).

@@ -18,6 +18,7 @@ pub mod callgrind;
 mod mirroring;
 pub mod trace;
 mod trace6;
+mod trace_gre6;
 pub mod world;
 
 /// A part of the trace and its limit.
@@ -33,7 +34,7 @@ pub struct Part {
 
 /// Every part. `run` sends its packets through [`world::measured_burst`], or its flow changes
 /// through a function with the same prefix, and returns the number of packets or flows.
-pub const PARTS: [Part; 29] = [
+pub const PARTS: [Part; 34] = [
     part("gre-udp-up", "established UDP, home to internet", 298.0, trace::gre_udp_up),
     part("gre-udp-down", "established UDP, internet to home", 308.0, trace::gre_udp_down),
     part("gre-tcp-up", "established TCP, home to internet", 390.0, trace::gre_tcp_up),
@@ -53,6 +54,11 @@ pub const PARTS: [Part; 29] = [
     part("ipv6-plain-open", "the same without tunnels", 1590.0, trace6::plain_open),
     part("mixed-up", "gre-udp-up and ipv6-gre-up in turn", 557.0, trace6::mixed_up),
     part("mixed-down", "gre-udp-down and ipv6-gre-down in turn", 484.0, trace6::mixed_down),
+    part("gre6-up", "as gre-udp-up, tunnels over IPv6", 655.0, trace_gre6::udp_up),
+    part("gre6-down", "as gre-udp-down, tunnels over IPv6", 577.0, trace_gre6::udp_down),
+    part("gre6-open", "as gre-udp-open, tunnels over IPv6", 2110.0, trace_gre6::udp_open),
+    part("ipv6-gre6-up", "as ipv6-gre-up, tunnels over IPv6", 835.0, trace_gre6::ipv6_up),
+    part("ipv6-gre6-down", "as ipv6-gre-down, tunnels over IPv6", 598.0, trace_gre6::ipv6_down),
     part("rules-up", "as gre-udp-up, 100,000 rules loaded", 298.0, trace::rules_up),
     part("rules-open", "as gre-udp-open, 1,000 rules that accept", 1184.0, trace::rules_open),
     part(

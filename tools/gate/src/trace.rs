@@ -99,7 +99,7 @@ pub(crate) fn down(
     segment(transport, (flow(mode, number).server, SERVER_PORT), public[number as usize])
 }
 
-fn source_of(packet: &[u8]) -> (u32, u16) {
+pub(crate) fn source_of(packet: &[u8]) -> (u32, u16) {
     let (header, at, _) = ipv4::parse(packet).expect("an IPv4 packet");
     (header.source.get(), u16::from_be_bytes([packet[at], packet[at + 1]]))
 }

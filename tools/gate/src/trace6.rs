@@ -17,7 +17,7 @@ fn datagram(source: (u128, u16), destination: (u128, u16)) -> Vec<u8> {
     build::ipv6(source.0, destination.0).udp(source.1, destination.1, PAYLOAD)
 }
 
-fn up(mode: AccessMode, number: u32) -> Vec<u8> {
+pub(crate) fn up(mode: AccessMode, number: u32) -> Vec<u8> {
     let (inside, server) = ends(number);
     let inner = datagram(inside, server);
     match mode {
@@ -31,7 +31,7 @@ fn up(mode: AccessMode, number: u32) -> Vec<u8> {
     }
 }
 
-fn down(number: u32) -> Vec<u8> {
+pub(crate) fn down(number: u32) -> Vec<u8> {
     let (inside, server) = ends(number);
     datagram(server, inside)
 }

@@ -17,7 +17,7 @@
 
 pub mod ipv6;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -189,7 +189,7 @@ impl Networks {
         };
         let has_ipv6 = options.config.ipv6.is_some();
         if has_ipv6 {
-            networks.enable_ipv6(options.config.access)?;
+            networks.enable_ipv6(options)?;
         }
         networks.access_side(options.config.access)?;
         networks.internet_side()?;
@@ -247,14 +247,23 @@ impl Networks {
         };
         namespace.ip(&format!("route add {destination} via 10.200.255.254 dev wan0 onlink"))?;
         let key_len = if options.gre_key.is_some() { GRE_KEY_LEN } else { 0 };
+        let has_tunnels6 = options.config.has_tunnels6();
+        if has_tunnels6 {
+            self.outer_ipv6(&namespace, number)?;
+        }
+        let ends = match has_tunnels6 {
+            true => (ipv6::outer_address(number).into(), ipv6::ENDPOINT6.into(), ipv6::TUNNEL_MTU6),
+            false => (IpAddr::from(outer), IpAddr::from(ENDPOINT), TUNNEL_MTU),
+        };
         let gateway = if gateway {
+            let (local, remote, mtu) = ends;
             let mut command = namespace.command(&weir::lab_binary()?.to_string_lossy());
             command
                 .args(["cpe", "--tun", "gre0", "--route"])
                 .arg(format!("--tun-address={inside}/{prefix_len}"))
-                .arg(format!("--local={outer}"))
-                .arg(format!("--remote={ENDPOINT}"))
-                .arg(format!("--mtu={}", TUNNEL_MTU - key_len));
+                .arg(format!("--local={local}"))
+                .arg(format!("--remote={remote}"))
+                .arg(format!("--mtu={}", mtu - key_len));
             if let Some(address) = inside6 {
                 command.arg(format!("--tun-address6={address}/{}", ipv6::HOME_LENGTH));
             }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::one_node::Access;
-use crate::one_node::ipv6::HOMES;
+use crate::one_node::ipv6::{ENDPOINT6, HOMES, OUTERS};
 
 /// Port of `/metrics` on the loopback of weir's namespace.
 pub const METRICS_PORT: u16 = 9477;
@@ -20,11 +20,13 @@ pub struct WeirIpv6 {
     pub public: &'static str,
     /// Keys of `[ipv6]`, as TOML.
     pub settings: Vec<(&'static str, &'static str)>,
+    /// Whether the homes' tunnels are over IPv6, not over IPv4.
+    pub has_tunnels: bool,
 }
 
 impl Default for WeirIpv6 {
     fn default() -> Self {
-        Self { public: HOMES, settings: Vec::new() }
+        Self { public: HOMES, settings: Vec::new(), has_tunnels: false }
     }
 }
 
@@ -109,8 +111,10 @@ flows_max = {flows_max}
 "#,
             directory = directory.display(),
             access_device = self.access_device,
-            access6 =
-                if self.access == Access::Plain { self.interface6(ACCESS6) } else { String::new() },
+            access6 = match self.access == Access::Plain || self.has_tunnels6() {
+                true => self.interface6(ACCESS6),
+                false => String::new(),
+            },
             internet_device = self.internet_device,
             internet_mtu = self.internet_mtu,
             internet6 = self.interface6(INTERNET6),
@@ -137,19 +141,31 @@ flows_max = {flows_max}
             }
         }
         let (mode, shard) = match self.access {
+            Access::Gre if self.has_tunnels6() => {
+                ("gre", format!("endpoint = \"10.100.0.1\"\nendpoint6 = \"{ENDPOINT6}\""))
+            }
             Access::Gre => ("gre", "endpoint = \"10.100.0.1\"".to_owned()),
             Access::Plain => ("plain", format!("subscribers = [\"{}\"]", self.subscribers)),
         };
         let _ = write!(
             text,
-            "\n[access]\nmode = \"{mode}\"\nsubscribers = [\"{}\"]\n\n[[shard]]\nid = 1\n{shard}\npublic = [\"{}\"]\n",
-            self.subscribers, self.public
+            "\n[access]\nmode = \"{mode}\"\nsubscribers = [\"{}\"]\n",
+            self.subscribers
         );
+        if self.has_tunnels6() {
+            let _ = writeln!(text, "subscribers6 = [\"{OUTERS}\"]");
+        }
+        let _ = write!(text, "\n[[shard]]\nid = 1\n{shard}\npublic = [\"{}\"]\n", self.public);
         if let Some(ipv6) = &self.ipv6 {
             let _ = writeln!(text, "public6 = [\"{}\"]", ipv6.public);
         }
         text.push_str(&self.collectors.replace("{directory}", &directory.to_string_lossy()));
         text
+    }
+
+    /// Whether the homes' tunnels are over IPv6.
+    pub fn has_tunnels6(&self) -> bool {
+        self.ipv6.as_ref().is_some_and(|ipv6| ipv6.has_tunnels)
     }
 
     /// Returns the IPv6 keys of a side of the worker, behind others.

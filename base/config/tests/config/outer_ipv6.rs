@@ -133,6 +133,16 @@ fn plain_mode_has_no_tunnels_over_ipv6() {
 }
 
 #[test]
+fn collectors_are_refused_as_their_records_have_no_place_for_these_homes() {
+    let collector =
+        "\n[[collector]]\nname = \"one\"\nformat = \"syslog-tcp\"\naddress = \"192.0.2.9:514\"\n";
+    let errors = weir_config::parse(&(over_ipv6() + collector), "t.toml").expect_err("a collector");
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert_eq!(errors[0].key, "collector[0]");
+    assert_eq!(errors[0].message, "it would get no record of the homes of access.subscribers6");
+}
+
+#[test]
 fn endpoint_of_two_shards_is_refused() {
     let text = over_ipv6()
         .replace("endpoint = \"10.100.0.2\"", "endpoint = \"10.100.0.2\"\nendpoint6 = \"2001:db8:64::1\"")

@@ -40,6 +40,9 @@ impl<F: Frame> Engine<F> {
     /// prefetches its index line.
     #[inline(always)]
     pub(crate) fn read_access6(&self, frame: &mut F, mut packet: TunnelPacket<'_>) {
+        if self.nat.has_outer_ipv6() && self.read_fast_tunnel6(frame, &mut packet) {
+            return;
+        }
         let step = self.access_input6(frame, &mut packet);
         packet.ipv6.step = step.unwrap_or_else(PacketStep6::Discard);
         self.begin_look_up6(packet.ipv6);

@@ -80,9 +80,7 @@ impl<F: Frame> Engine<F> {
     /// Whether a packet that fits any tunnel over IPv4 fits in the tunnel of this home.
     #[inline(always)]
     pub(crate) fn fits_tunnel6(&self, packet: &[u8], home: &Home) -> bool {
-        self.mode == AccessMode::Plain
-            || !home.is_over_ipv6()
-            || packet.len() <= self.tunnel_mtu6(home)
+        !home.is_over_ipv6() || packet.len() <= self.tunnel_mtu6(home)
     }
 
     /// Makes the changes of a packet that is forwarded: its hop limit, the codepoint of its flow's

@@ -21,7 +21,7 @@ use ipnet::Ipv6Net;
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 
 use crate::config::NatConfig;
-use crate::endpoint::{Home, OUTER_HANDLES, OuterAddress, ShardIndex, is_outer_handle};
+use crate::endpoint::{Home, OUTER_HANDLES, OuterAddress, ShardIndex};
 use crate::ipv6::PrefixRanges;
 use crate::nat::Nat;
 
@@ -184,11 +184,13 @@ impl OuterAddresses {
         self.index.find(self.hash(address), is_it).map(|slot| self.handle_of(slot))
     }
 
-    /// Returns the address of a handle of this table.
+    /// Returns the address of a handle of this table; None for one that was given back, whatever
+    /// its slot has now.
     #[inline]
     pub(crate) fn address(&self, handle: u32) -> Option<[u64; 2]> {
-        let slot = self.slots.get(self.slot_of(handle))?;
-        (is_outer_handle(handle) && slot.is_used).then_some(slot.address)
+        let at = self.slot_of(handle);
+        let slot = self.slots.get(at)?;
+        (slot.is_used && self.handle_of(at as u32) == handle).then_some(slot.address)
     }
 
     /// Returns the handle of an address. One without a subscriber yet is given back by the next
@@ -248,9 +250,9 @@ impl OuterAddresses {
 
     /// Counts a subscriber with this handle.
     pub(crate) fn retain(&mut self, handle: u32) {
-        let slot = self.slot_of(handle);
+        let (slot, is_known) = (self.slot_of(handle), self.address(handle).is_some());
         let entry = &mut self.slots[slot];
-        assert!(entry.is_used, "a home's outer address has its handle");
+        assert!(is_known, "a home's outer address has its handle");
         entry.subscribers += 1;
     }
 
@@ -279,7 +281,7 @@ impl OuterAddresses {
     #[cfg(any(test, feature = "audit"))]
     pub(crate) fn audit(&self, subscribers: impl Iterator<Item = u32>) {
         let mut counts = vec![0; self.slots.len()];
-        for handle in subscribers.filter(|&outer| is_outer_handle(outer)) {
+        for handle in subscribers.filter(|&outer| outer >= OUTER_HANDLES) {
             assert!(self.address(handle).is_some(), "a subscriber's handle has its address");
             counts[self.slot_of(handle)] += 1;
         }

@@ -76,7 +76,14 @@ const ANSWERED: u8 = 1 << 2;
 /// Its share of the shard's capacity has gone to another home; it is not in the queue.
 const DISPLACED: u8 = 1 << 3;
 /// `outer` is the handle of an IPv6 address.
-const OVER_IPV6: u8 = 1 << 4;
+const OVER_IPV6: u8 = 1 << 5;
+
+/// By how much the flags of a mapping lie above those of its home.
+const MAPPING_SHIFT: u32 = 2;
+const _: () = assert!(
+    Mapping::ANSWERED == (ANSWERED as u16) << MAPPING_SHIFT
+        && Mapping::OVER_IPV6 == (OVER_IPV6 as u16) << MAPPING_SHIFT
+);
 
 impl Subscriber {
     const FREE: Self = Self {
@@ -126,13 +133,7 @@ impl Subscriber {
     /// Returns the flags of a mapping that is made for the home now.
     #[inline(always)]
     pub(crate) fn mapping_flags(&self) -> u16 {
-        const FLAGS: u8 = ANSWERED | OVER_IPV6;
-        match self.flags & FLAGS {
-            0 => 0,
-            ANSWERED => Mapping::ANSWERED,
-            OVER_IPV6 => Mapping::OVER_IPV6,
-            _ => Mapping::ANSWERED | Mapping::OVER_IPV6,
-        }
+        u16::from(self.flags & (ANSWERED | OVER_IPV6)) << MAPPING_SHIFT
     }
 
     #[inline]

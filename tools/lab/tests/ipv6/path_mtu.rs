@@ -94,7 +94,7 @@ fn datagrams_of_several_fragments_pass_both_ways_over_ipv6() {
 }
 
 /// Fails unless path MTU discovery of a namespace has found `mtu`.
-fn knows_mtu(namespace: &Namespace, mtu: u16) -> Result<()> {
+pub(crate) fn knows_mtu(namespace: &Namespace, mtu: u16) -> Result<()> {
     let output = namespace.run(DEADLINE, "ip", &["-6", "route", "show", "cache"])?;
     let learnt = output.success()?.stdout;
     ensure!(learnt.contains(&format!("mtu {mtu} ")), "it knows: {learnt}");

@@ -1,4 +1,4 @@
-//! The two worlds, and what every test of both needs.
+//! The worlds, and what every test needs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,6 +15,16 @@ pub(crate) const ECHO: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(SERVER6
 /// Homes with IPv4 and IPv6 in one tunnel. The first home that sends from a /64 holds it.
 pub(crate) fn dual_stack_behind_gre() -> Options {
     let ipv6 = WeirIpv6 { settings: vec![("delegation", "\"claim\"")], ..WeirIpv6::default() };
+    Options {
+        config: WeirConfig { ipv6: Some(ipv6), ..WeirConfig::default() },
+        ..Options::default()
+    }
+}
+
+/// As [`dual_stack_behind_gre`], with tunnels over IPv6.
+pub(crate) fn dual_stack_behind_gre6() -> Options {
+    let settings = vec![("delegation", "\"claim\"")];
+    let ipv6 = WeirIpv6 { settings, has_tunnels: true, ..WeirIpv6::default() };
     Options {
         config: WeirConfig { ipv6: Some(ipv6), ..WeirConfig::default() },
         ..Options::default()
