@@ -47,7 +47,7 @@ pub const PARTS: [Part; 34] = [
     part("plain-udp-up", "established UDP without tunnels, up", 308.0, trace::plain_udp_up),
     part("plain-udp-down", "established UDP without tunnels, down", 254.0, trace::plain_udp_down),
     part("ipv6-gre-up", "IPv6, established UDP, home to internet", 730.0, trace6::gre_up),
-    part("ipv6-gre-down", "IPv6, established UDP, internet to home", 560.0, trace6::gre_down),
+    part("ipv6-gre-down", "IPv6, established UDP, internet to home", 575.0, trace6::gre_down),
     part("ipv6-plain-up", "IPv6 without tunnels, up", 440.0, trace6::plain_up),
     part("ipv6-plain-down", "IPv6 without tunnels, down", 439.0, trace6::plain_down),
     part("ipv6-gre-open", "IPv6, first packets of UDP flows", 2225.0, trace6::gre_open),

@@ -11,7 +11,7 @@ mod side_counts;
 use weir_flow::{Candidate, Hash, HashKey, Index, OutOfMemory, Region};
 
 use crate::config::NatConfig;
-use crate::endpoint::{Home, OuterAddress, Protocol, ShardIndex, Tick};
+use crate::endpoint::{Home, OuterAddress, Protocol, ShardIndex, Tick, is_outer_handle};
 use crate::packet::Refusal;
 use crate::sessions::mapping::Mapping;
 use crate::subscribers::admission::{AdmissionPace, Memory, spare_slots};
@@ -254,13 +254,17 @@ impl Subscribers {
     /// Returns a hash of the home that is the same whenever the home comes again: the handle of an
     /// outer IPv6 address is not.
     pub(crate) fn lasting_hash(&self, home: &Home) -> Hash {
-        let Some([upper, lower]) = self.outers.address(home.outer) else { return self.hash(home) };
+        let known = if home.is_over_ipv6() { self.outers.address(home.outer) } else { None };
+        let Some([upper, lower]) = known else { return self.hash(home) };
         let key = home.gre_key.filter(|_| self.by_key).map_or(0, |key| 1 << 32 | u64::from(key));
         self.hash_key.hash5([u64::from(home.shard.0) << 32, key, upper, lower, 6])
     }
 
     /// Returns the outer address of a home, by what stands for it in records.
     pub(crate) fn outer_of(&self, outer: u32) -> OuterAddress {
+        if !is_outer_handle(outer) {
+            return OuterAddress::Ipv4(outer);
+        }
         self.outers.address(outer).map_or(OuterAddress::Ipv4(outer), OuterAddress::Ipv6)
     }
 
@@ -338,7 +342,7 @@ impl Subscribers {
         }
         let slot = self.free_head;
         self.index.insert(self.hash(home), slot).map_err(|_| Refusal::SubscribersMax)?;
-        let is_over_ipv6 = self.outers.is_on() && home.is_over_ipv6();
+        let is_over_ipv6 = home.is_over_ipv6() && self.outers.is_on();
         if is_over_ipv6 {
             self.outers.retain(home.outer);
         }
