@@ -3,16 +3,16 @@
 use weir_nat::ShardIndex;
 
 /// An address, by its octets as they lie in memory.
-pub(crate) type Octets = [u64; 2];
+pub(crate) type Octets6 = [u64; 2];
 
 /// Tunnel endpoints by address: open addressing, at most a quarter full, so that the first slot
 /// nearly always decides. The operator chooses the keys, so no secret is mixed in.
 #[derive(Debug)]
 pub(crate) struct Endpoints6 {
     /// The slots, a power of two. The unspecified address is no endpoint and marks a free slot.
-    slots: Box<[(Octets, ShardIndex)]>,
+    slots: Box<[(Octets6, ShardIndex)]>,
     /// The endpoint of each possible shard index, or the unspecified address.
-    by_shard: Box<[Octets]>,
+    by_shard: Box<[Octets6]>,
 }
 
 impl Endpoints6 {
@@ -28,7 +28,7 @@ impl Endpoints6 {
     /// Returns the slots of an address, the likeliest first. Fibonacci hashing (Knuth, volume 3,
     /// section 6.4) of the sum of both halves.
     #[inline]
-    fn probe(&self, [upper, lower]: Octets) -> impl Iterator<Item = usize> + use<> {
+    fn probe(&self, [upper, lower]: Octets6) -> impl Iterator<Item = usize> + use<> {
         let mask = self.slots.len() - 1;
         let folded = upper.wrapping_add(lower.rotate_left(32));
         let first = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
@@ -37,7 +37,7 @@ impl Endpoints6 {
 
     /// Returns the shard with this endpoint.
     #[inline]
-    pub(crate) fn get(&self, address: Octets) -> Option<ShardIndex> {
+    pub(crate) fn get(&self, address: Octets6) -> Option<ShardIndex> {
         for slot in self.probe(address) {
             let (found, shard) = self.slots[slot];
             if found == [0; 2] {
@@ -52,17 +52,17 @@ impl Endpoints6 {
 
     /// Returns the endpoint of a shard, if it has one.
     #[inline]
-    pub(crate) fn of_shard(&self, shard: ShardIndex) -> Option<Octets> {
+    pub(crate) fn of_shard(&self, shard: ShardIndex) -> Option<Octets6> {
         self.by_shard.get(usize::from(shard.0)).copied().filter(|endpoint| *endpoint != [0; 2])
     }
 
     /// Sets the endpoint of a shard that has none.
-    pub(crate) fn insert(&mut self, address: Octets, shard: ShardIndex) {
+    pub(crate) fn insert(&mut self, address: Octets6, shard: ShardIndex) {
         self.by_shard[usize::from(shard.0)] = address;
         self.enter(address, shard);
     }
 
-    fn enter(&mut self, address: Octets, shard: ShardIndex) {
+    fn enter(&mut self, address: Octets6, shard: ShardIndex) {
         let mut slots = self.probe(address);
         let free = slots.find(|&slot| self.slots[slot].0 == [0; 2]);
         self.slots[free.expect("three of four slots are free")] = (address, shard);
@@ -92,7 +92,7 @@ impl Endpoints6 {
 
 /// Returns the octets of an address as they lie in memory.
 #[inline(always)]
-pub(crate) fn octets(address: [u8; 16]) -> Octets {
+pub(crate) fn octets(address: [u8; 16]) -> Octets6 {
     zerocopy::transmute!(address)
 }
 
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn table_of_endpoints_equals_a_map_while_endpoints_come_and_go() {
         let mut endpoints = Endpoints6::new(64);
-        let mut present: HashMap<u16, Octets> = HashMap::new();
+        let mut present: HashMap<u16, Octets6> = HashMap::new();
         let mut random = 1_u64;
         for _ in 0..20_000 {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);

@@ -122,8 +122,8 @@ fn tunnel_mtu_behind(mode: AccessMode, access_mtu: usize, outer_len: usize) -> [
 }
 
 /// Returns the largest MSS that SYNs may announce without a GRE key and with one, bytes, in tunnels
-/// over IPv4 and in those over IPv6; `None`: they stay unchanged. `Auto` subtracts 20 bytes of IP and 20 bytes of TCP header from the MTU.
-/// `mtus`: of the access side and of the internet side.
+/// over IPv4 and in those over IPv6; `None`: they stay unchanged. `Auto` subtracts 20 bytes of IP
+/// and 20 bytes of TCP header from the MTU. `mtus`: of the access side and of the internet side.
 pub(crate) fn mss_max(
     clamp: MssClamp,
     mode: AccessMode,

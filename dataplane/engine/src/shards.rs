@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_nat::{AddressRanges, ShardId, ShardIndex};
 use weir_wire::ipv4::{self, Ipv4};
 
-use crate::endpoints6::{Endpoints6, Octets, octets};
+use crate::endpoints6::{Endpoints6, Octets6, octets};
 use crate::{AccessMode, EngineConfig, EngineError, ShardConfig};
 
 /// TTL of the tunnel packets.
@@ -271,13 +271,13 @@ impl Shards {
 
     /// Returns the shard with this IPv6 tunnel endpoint, its octets as they lie in memory.
     #[inline]
-    pub(crate) fn of_endpoint6(&self, endpoint: Octets) -> Option<ShardIndex> {
+    pub(crate) fn of_endpoint6(&self, endpoint: Octets6) -> Option<ShardIndex> {
         self.by_endpoint6.get(endpoint)
     }
 
     /// Returns the IPv6 tunnel endpoint of a shard, if it has one.
     #[inline]
-    pub(crate) fn endpoint6_of(&self, shard: ShardIndex) -> Option<Octets> {
+    pub(crate) fn endpoint6_of(&self, shard: ShardIndex) -> Option<Octets6> {
         self.by_endpoint6.of_shard(shard)
     }
 

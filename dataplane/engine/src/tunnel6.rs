@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   frame --> outer IPv6 to a served endpoint --> GRE --> IPv6 inside: as behind GRE over IPv4
-//!                        |                            \-> IPv4 inside: settled session, or slow path
+//!                        |                            \-> IPv4 inside: settled, or slow path
 //!                        +-- source without a handle: its packet waits for its turn, and gets one
 //! ```
 //!
@@ -23,7 +23,7 @@ use weir_wire::ipv6::{self, Ipv6};
 use weir_wire::{gre, icmp6};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use crate::endpoints6::{Octets, octets};
+use crate::endpoints6::{Octets6, octets};
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::sender;
 use crate::fast_path::{FastDownstream, FastUpstream, GRE_IPV4, Headers, NO_OPTIONS};
@@ -63,8 +63,8 @@ struct OuterWords {
     payload_length: u16,
     next_header: u8,
     hop_limit: u8,
-    source: Octets,
-    destination: Octets,
+    source: Octets6,
+    destination: Octets6,
     gre: u32,
 }
 

@@ -123,22 +123,19 @@ flows_max = {flows_max}
             flows_max = self.flows_max,
             session_log = self.session_log,
         );
-        for (key, value) in &self.nat {
-            let _ = writeln!(text, "{key} = {value}");
-        }
+        let write_keys = |text: &mut String, keys: &[(&str, &str)]| {
+            keys.iter().for_each(|(key, value)| _ = writeln!(text, "{key} = {value}"));
+        };
+        write_keys(&mut text, &self.nat);
         let _ = writeln!(text, "\n[limits]");
-        for (key, value) in &self.limits {
-            let _ = writeln!(text, "{key} = {value}");
-        }
+        write_keys(&mut text, &self.limits);
         let _ = writeln!(text, "\n[timeouts]");
         for (key, seconds) in &self.timeouts {
             let _ = writeln!(text, "{key} = {seconds}");
         }
         if let Some(ipv6) = &self.ipv6 {
             let _ = writeln!(text, "\n[ipv6]");
-            for (key, value) in &ipv6.settings {
-                let _ = writeln!(text, "{key} = {value}");
-            }
+            write_keys(&mut text, &ipv6.settings);
         }
         let (mode, shard) = match self.access {
             Access::Gre if self.has_tunnels6() => {

@@ -1,4 +1,5 @@
-//! Strips the outer headers of a captured frame: Ethernet and VLAN, then outer IPv4 or IPv6 and GRE.
+//! Strips the outer headers of a captured frame: Ethernet and VLAN, then outer IPv4 or IPv6, and
+//! GRE.
 
 use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
 use weir_wire::{gre, ipv4, ipv6};

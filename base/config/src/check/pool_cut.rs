@@ -101,8 +101,8 @@ fn same_number(path: &str, pool: &PoolSettings, mode: AccessSetting, findings: &
     }
 }
 
-/// Checks that each shard gets an IPv6 prefix, an IPv6 endpoint and, in plain mode, an IPv6 steering
-/// address, if there are such. What is left over is for growth.
+/// Checks that each shard gets an IPv6 prefix, an IPv6 endpoint and, in plain mode, an IPv6
+/// steering address, if there are such. What is left over is for growth.
 fn enough_ipv6(path: &str, pool: &PoolSettings, findings: &mut Findings<'_>) {
     let shards = pool.shard_count();
     let prefixes = pieces6(&pool.public6, pool.per_shard6);

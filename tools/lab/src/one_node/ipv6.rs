@@ -3,9 +3,9 @@
 //! | network | prefix | ends |
 //! |---|---|---|
 //! | home N | 2001:db8:1000:N::/64 | the home's host is ::2; in plain mode the router is ::1 |
-//! | home N, with tunnels over IPv6 | 2001:db8:e:N::/64 | the home's gateway is ::2, the router ::1 |
+//! | home N, with tunnels over IPv6 | 2001:db8:e:N::/64 | the gateway is ::2, the router ::1 |
 //! | tunnel endpoint | 2001:db8:64::1 | via 2001:db8:1::1 |
-//! | access side of weir, in plain mode or with tunnels over IPv6 | 2001:db8:1::/64 | weir ::1, router ::2 |
+//! | access side of weir, plain or with these tunnels | 2001:db8:1::/64 | weir ::1, router ::2 |
 //! | internet side of weir | 2001:db8:2::/64 | weir ::1, router ::2 |
 //! | homes' prefix | 2001:db8:1000::/48 | from the internet via 2001:db8:2::1 |
 //! | behind the router | 2001:db8:3::/64 | router ::1, server ::2 |
