@@ -236,7 +236,8 @@ fn questions_to_rules_and_their_answers_allocate_nothing() {
 #[test]
 fn tracing_a_packet_allocates_nothing() {
     let mut bench = Bench::new();
-    let filter = TraceFilter { subscriber: Some(HOME_A.to_bits()), ..TraceFilter::default() };
+    let filter =
+        TraceFilter { subscriber: Some(HOME_A.to_bits().into()), ..TraceFilter::default() };
     for kind in ["new", "established"] {
         let frame = bench.pool.filled(&new_flows(1000)[0]);
         let made = measure(|| {

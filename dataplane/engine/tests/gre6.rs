@@ -72,7 +72,6 @@ impl World {
 
     /// Returns the number of outer addresses that have a handle.
     fn outers(&self) -> u64 {
-        self.engine.nat().admin().audit();
         let uses = self.engine.nat().admin().table_uses();
         uses.iter().find(|it| it.table == "outer-addresses").unwrap().used
     }

@@ -164,8 +164,8 @@ fn filter_selects_packets_of_either_side() {
         world.engine.is_traced(side, &frame(side, packet), &filter)
     };
     let all = TraceFilter::default();
-    let of_home = TraceFilter { subscriber: Some(HOME_A.to_bits()), ..all };
-    let of_other = TraceFilter { subscriber: Some(HOME_B.to_bits()), ..all };
+    let of_home = TraceFilter { subscriber: Some(HOME_A.to_bits().into()), ..all };
+    let of_other = TraceFilter { subscriber: Some(HOME_B.to_bits().into()), ..all };
     let remote = EndpointRange::from(Endpoint::new(SERVER.to_bits(), 53));
     let to_server = TraceFilter { remote: Some(remote), protocol: Some(Protocol::Udp), ..of_home };
     let tcp = TraceFilter { protocol: Some(Protocol::Tcp), ..all };

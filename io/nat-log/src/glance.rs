@@ -240,7 +240,11 @@ mod tests {
             let mut glance = Glance::new();
             agrees(&mut glance, &line);
             let prefix = Prefix64::from_bits(bits);
-            let claim = PrefixClaim { subscriber: public.into(), gre_key: None, prefix };
+            let claim = PrefixClaim {
+                subscriber: std::net::Ipv4Addr::from(public).into(),
+                gre_key: None,
+                prefix,
+            };
             let kind = BlockRecordKind::PrefixHeld(claim);
             let content = Content::Lane(BlockRecord { lane: ADDRESS_LANE, kind, ..event });
             agrees(&mut glance, &BlockLogLine { content, ..line.clone() });

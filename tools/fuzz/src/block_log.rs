@@ -201,7 +201,7 @@ fn junk_between() {
         assert_eq!(LogAnswer { lines_unreadable: answer.lines_unreadable, ..with_junk }, answer);
         is_sound(&answer);
         let home = Ipv4Addr::new(10, 200, 0, 1);
-        for about in [About::Address(PUBLIC), About::Home(home, None), About::Ipv6(INSIDE)] {
+        for about in [About::Address(PUBLIC), About::Home(home.into(), None), About::Ipv6(INSIDE)] {
             ask_about(&clean, about);
         }
     });
