@@ -206,8 +206,7 @@ fn any_bytes_are_parsed_without_panic_and_any_line_round_trips() {
         line.time_ms = time_ms % 253_402_207_200_000;
         (line.node, line.boot) = (node, Some(boot));
         assert_eq!(BlockLogLine::parse(emitted(&line).as_bytes()), Ok(Some(line.clone())));
-        let (subscriber, prefix) =
-            (std::net::Ipv4Addr::from(address).into(), Prefix64::from_bits(bits));
+        let (subscriber, prefix) = (Ipv4Addr::from(address).into(), Prefix64::from_bits(bits));
         let claim = PrefixClaim { subscriber, gre_key, prefix };
         let claimed = of_address_lane(BlockRecordKind::PrefixClaimed(claim));
         let claimed = BlockLogLine { content: claimed.content, ..line };
