@@ -13,7 +13,7 @@ use crate::fast_path::FastUpstream;
 use crate::flow_key::Toward;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_input::{Packet, is_martian};
-use crate::ipv6::Packet6State;
+use crate::ipv6::{FastKey6, FastPacket6, Packet6State};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::party::Party;
@@ -75,18 +75,46 @@ impl PacketDirection for Up {
     }
 
     #[inline(always)]
-    fn read_ipv6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
-        engine.read_access6(frame, packet);
+    fn read_fast6<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &Engine<F>,
+        frame: &F,
+        packet: &mut FastPacket6,
+    ) -> bool {
+        engine.read_fast6_up::<LINK, TUNNEL>(frame, packet)
     }
 
     #[inline(always)]
-    fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
+    fn send_settled6<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: SettledRun<'_, '_, F, FastKey6>,
+    ) -> usize {
+        match engine.link(Side::Internet).is_tagged() {
+            false => engine.send_settled6_up::<UNTAGGED, TUNNEL>(LINK + TUNNEL, run),
+            true => engine.send_settled6_up::<TAGGED, TUNNEL>(LINK + TUNNEL, run),
+        }
+    }
+
+    fn read_slow6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
+        engine.read_access6(frame, packet);
+    }
+
+    fn serve6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
         packet: &Packet6State,
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_access6(frame, packet, cx);
+    }
+
+    #[inline(always)]
+    fn serve_unsettled6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &Packet6State,
+        cx: &mut Context<'_, P>,
+    ) {
+        engine.slow_path6_up(frame, packet, cx);
     }
 
     fn set_look_up(slow: &mut Upstream, look_up: &LookUp) {

@@ -20,7 +20,7 @@ use crate::held::HeldFrames;
 use crate::identification::Identifications;
 use crate::internet_input::Down;
 use crate::ip_error::ErrorLimiter;
-use crate::ipv6::Packet6State;
+use crate::ipv6::Burst6;
 use crate::live::{LiveEngineSettings, mss_max, tunnel_mtu};
 use crate::new_flows::NewFlows;
 use crate::peer::RedirectPeers;
@@ -102,9 +102,8 @@ pub struct Engine<F: Frame> {
     pub(crate) outer_identification: u16,
     pub(crate) up: Burst<Up>,
     pub(crate) down: Burst<Down>,
-    /// State of the IPv6 packets of a burst, a slot for each of its frames; empty for a worker
-    /// without IPv6, which looks for no such packets.
-    pub(crate) ipv6_packets: Box<[Packet6State]>,
+    /// The IPv6 packets of a burst; without slots on a worker without IPv6, which looks for none.
+    pub(crate) burst6: Burst6<F>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: HeldFrames<F>,
     /// Largest packet that fits the tunnel of every known home, bytes.
@@ -112,8 +111,9 @@ pub struct Engine<F: Frame> {
     /// Value of `tunnel_mtu_least` once a home has sent a GRE key.
     pub(crate) tunnel_mtu_keyed: usize,
     pub(crate) links: [WorkerSide; 2],
-    /// What the frames of each side's fast path look like.
+    /// What the frames of each side's fast path look like, with IPv4 and with IPv6.
     pub(crate) patterns: [FramePattern; 2],
+    pub(crate) patterns6: [FramePattern; 2],
     flows_max: u64,
     swept_ms: u64,
     /// Slots that the sweep still has to look at.
@@ -139,7 +139,7 @@ impl<F: Frame> Engine<F> {
         }
         let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
         let has_ipv6 = access.ipv6.is_some() || internet.ipv6.is_some();
-        let patterns = patterns([&access, &internet], config.mode);
+        let [patterns, patterns6] = patterns([&access, &internet], config.mode);
         let live = LiveEngineSettings::of(&config);
         let limits = config.limits;
         let [tunnel_mtu_least, tunnel_mtu_keyed] = tunnel_mtu(config.mode, access.mtu);
@@ -169,6 +169,7 @@ impl<F: Frame> Engine<F> {
             ),
             links: [access, internet],
             patterns,
+            patterns6,
             redirects: PartyLimit::new(
                 redirect_parties,
                 limits.redirects_per_sec,
@@ -181,7 +182,7 @@ impl<F: Frame> Engine<F> {
             counters: Arc::default(),
             up: Burst::new(),
             down: Burst::new(),
-            ipv6_packets: vec![Packet6State::EMPTY; if has_ipv6 { BURST_MAX } else { 0 }].into(),
+            burst6: Burst6::new(if has_ipv6 { BURST_MAX } else { 0 }),
             new_flows: NewFlows::new(),
             held: HeldFrames::none(),
             swept_ms: 0,
@@ -297,9 +298,12 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// Returns the patterns of the frames of both sides.
-pub(crate) fn patterns(links: [&WorkerSide; 2], mode: AccessMode) -> [FramePattern; 2] {
+/// Returns the patterns of the frames of both sides, those with IPv4 first.
+pub(crate) fn patterns(links: [&WorkerSide; 2], mode: AccessMode) -> [[FramePattern; 2]; 2] {
     let [access, internet] = links;
     let has_tunnel = mode == AccessMode::Gre;
-    [FramePattern::new(access, has_tunnel), FramePattern::new(internet, false)]
+    [
+        [FramePattern::ipv4(access, has_tunnel), FramePattern::ipv4(internet, false)],
+        [FramePattern::ipv6(access, has_tunnel), FramePattern::ipv6(internet, false)],
+    ]
 }

@@ -96,6 +96,9 @@ mod waiting_packet;
 /// its external name.
 #[cfg(test)]
 extern crate self as weir_engine;
+#[cfg(test)]
+#[path = "../tests/world/mod.rs"]
+mod world;
 
 pub use admin::{EngineAdmin, TABLES};
 pub use config::{

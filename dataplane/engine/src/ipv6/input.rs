@@ -160,6 +160,9 @@ impl<F: Frame> Engine<F> {
         packet: &mut Packet6State,
     ) -> Result<PacketStep6, DropReason> {
         let (ip, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Malformed)?;
+        if is_martian6(ip) {
+            return Err(DropReason::Martian);
+        }
         packet.read(bytes, ip, way)?;
         if ip.hop_limit <= 1 {
             return Ok(PacketStep6::TimeExceeded);

@@ -7,7 +7,6 @@ use weir_wire::ipv6;
 use crate::engine::{Context, Engine};
 use crate::flow_key::PacketKind;
 use crate::ipv6::error::Icmp6ErrorCause;
-use crate::ipv6::input::is_martian6;
 use crate::ipv6::output::decrement_hop_limit;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
 use crate::slow_path::Way;
@@ -78,7 +77,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    fn slow_path6_up<P: Pool<Frame = F>>(
+    pub(crate) fn slow_path6_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Packet6State,
@@ -95,15 +94,12 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Returns the home of a packet, whose addresses may be those of a forwarded packet.
+    /// Returns the home of a packet.
     fn home6(&self, bytes: &[u8], packet: &Packet6State) -> Result<Home, DropReason> {
-        let (ip, _) = ipv6::parse(bytes).map_err(|_| DropReason::Ip6Malformed)?;
-        if is_martian6(ip) {
-            return Err(DropReason::Martian);
-        }
         if self.mode == AccessMode::Gre {
             return Ok(packet.home);
         }
+        let (ip, _) = ipv6::parse(bytes).map_err(|_| DropReason::Ip6Malformed)?;
         let source = ip.source.get();
         let shard = self.nat.shard_of_inside6(source).ok_or(DropReason::NotSubscriber)?;
         match self.duties.serves(shard) {
