@@ -213,6 +213,7 @@ impl<F: Frame> Engine<F> {
                 self.send_icmp_error_to_home(cause, &home, frame.data(), cx);
                 self.discard(DropReason::TtlExceeded);
             }
+            UpstreamStep::OuterFragment => self.hold_outer_fragment(frame, &packet.home, cx),
             UpstreamStep::Discard(reason) => self.discard(reason),
         }
     }
@@ -268,7 +269,8 @@ impl<F: Frame> Engine<F> {
     ) -> Result<UpstreamStep, DropReason> {
         let (source, endpoint) = (outer.ip.source.get(), outer.ip.destination.get());
         if outer.ip.is_fragment() {
-            return Err(DropReason::OuterFragment);
+            packet.home = Home { shard, outer: source, gre_key: None };
+            return Ok(UpstreamStep::OuterFragment);
         }
         let header = gre::parse(outer.payload()).map_err(|_| DropReason::GreMalformed)?;
         if header.protocol != gre::PROTOCOL_IPV4 {

@@ -23,6 +23,7 @@ use crate::ip_error::ErrorLimiter;
 use crate::ipv6::Burst6;
 use crate::live::{LiveEngineSettings, mss_max, tunnel_mtu};
 use crate::new_flows::NewFlows;
+use crate::outer_fragment::outer_limits;
 use crate::peer::RedirectPeers;
 use crate::rate_limit::PartyLimit;
 use crate::redirect::{UNSEALED_MAX, Unsealed};
@@ -88,6 +89,9 @@ pub struct Engine<F: Frame> {
     pub(crate) shards: Shards,
     pub(crate) nat: Nat,
     pub(crate) fragments: FragmentCache<F>,
+    /// Fragments of tunnel packets, and the packets of this burst that they have made whole.
+    pub(crate) outer_fragments: FragmentCache<F>,
+    pub(crate) whole: Vec<F>,
     pub(crate) errors: ErrorLimiter,
     pub(crate) duties: DutyTable,
     pub(crate) peers: RedirectPeers,
@@ -160,6 +164,11 @@ impl<F: Frame> Engine<F> {
             tunnel_mtu_keyed,
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments, party_seed),
+            outer_fragments: FragmentCache::new(
+                outer_limits(config.fragments, config.mode == AccessMode::Gre),
+                party_seed,
+            ),
+            whole: Vec::with_capacity(BURST_MAX),
             errors: ErrorLimiter::new(&limits, party_seed),
             duties: DutyTable::new(config.shards.len()),
             peers: RedirectPeers::new(
@@ -222,7 +231,11 @@ impl<F: Frame> Engine<F> {
         let count = frames.len() as u64;
         let cx = &mut Context { pool, out, now };
         let bytes = match side {
-            Side::Access => self.receive_burst::<Up, P>(frames, cx),
+            Side::Access => {
+                let bytes = self.receive_burst::<Up, P>(frames, cx);
+                self.receive_whole(cx);
+                bytes
+            }
             Side::Internet => {
                 // The first mapping of a home with a key may have been made since the last burst.
                 if self.nat.has_keyed_homes() {
@@ -247,6 +260,8 @@ impl<F: Frame> Engine<F> {
         self.swept_ms = now.ms;
         let fallen = self.fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
         self.counters.count_drops(DropReason::FragmentTimeout, fallen);
+        let fallen = self.outer_fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
+        self.counters.count_drops(DropReason::OuterFragment, fallen);
         self.ask_neighbors(&mut Context { pool, out, now });
     }
 

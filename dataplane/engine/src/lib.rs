@@ -75,6 +75,7 @@ mod mark;
 mod ndp;
 mod neighbor;
 mod new_flows;
+mod outer_fragment;
 mod output;
 mod output_commit;
 mod packet_trace;

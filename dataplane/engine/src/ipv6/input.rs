@@ -16,7 +16,7 @@ use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
 use crate::{AccessMode, DropReason, Side, ecn};
 
 /// Whether a frame, which the IPv4 fast path has not taken, carries an IPv6 packet: behind the
-/// Ethernet header of `LINK` bytes, or in a GRE packet over IPv4. Nothing else is checked.
+/// Ethernet header of `LINK` bytes, or in a whole GRE packet over IPv4. Nothing else is checked.
 #[inline(always)]
 pub(crate) fn carries_ipv6<const LINK: usize, const TUNNEL: usize>(frame: &[u8]) -> bool {
     let Some(ethertype) = frame.get(LINK - 2..LINK) else { return false };
@@ -26,12 +26,12 @@ pub(crate) fn carries_ipv6<const LINK: usize, const TUNNEL: usize>(frame: &[u8])
     if TUNNEL != GRE || ethertype != ETHERTYPE_IPV4.to_be_bytes() {
         return false;
     }
-    /// Offset of the protocol in an IPv4 header.
-    const PROTOCOL: usize = 9;
-    let Some(packet) = frame.get(LINK..LINK + Ipv4::LEN) else { return false };
-    let header_len = usize::from(packet[0] & 15) * 4;
+    let Some(Ok((ip, _))) = frame.get(LINK..).map(Ipv4::ref_from_prefix) else { return false };
+    let header_len = usize::from(ip.version_ihl & 15) * 4;
     let protocol = frame.get(LINK + header_len + 2..).and_then(|rest| rest.first_chunk::<2>());
-    packet[PROTOCOL] == ipv4::PROTOCOL_GRE && protocol == Some(&gre::PROTOCOL_IPV6.to_be_bytes())
+    ip.protocol == ipv4::PROTOCOL_GRE
+        && !ip.is_fragment()
+        && protocol == Some(&gre::PROTOCOL_IPV6.to_be_bytes())
 }
 
 impl<F: Frame> Engine<F> {
@@ -93,9 +93,6 @@ impl<F: Frame> Engine<F> {
         let shard = shard.ok_or(DropReason::NotLocal)?;
         if !self.duties.serves(shard) {
             return Err(DropReason::NotServing);
-        }
-        if outer.ip.is_fragment() {
-            return Err(DropReason::OuterFragment);
         }
         let header = gre::parse(outer.payload()).map_err(|_| DropReason::GreMalformed)?;
         packet.home = Home { shard, outer: outer.ip.source.get(), gre_key: header.key };
