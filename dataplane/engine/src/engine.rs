@@ -23,7 +23,7 @@ use crate::ip_error::ErrorLimiter;
 use crate::ipv6::Burst6;
 use crate::live::{LiveEngineSettings, mss_max, tunnel_mtu};
 use crate::new_flows::NewFlows;
-use crate::outer_fragment::outer_limits;
+use crate::outer_fragment::OuterFragments;
 use crate::peer::RedirectPeers;
 use crate::rate_limit::PartyLimit;
 use crate::redirect::{UNSEALED_MAX, Unsealed};
@@ -89,9 +89,7 @@ pub struct Engine<F: Frame> {
     pub(crate) shards: Shards,
     pub(crate) nat: Nat,
     pub(crate) fragments: FragmentCache<F>,
-    /// Fragments of tunnel packets, and the packets of this burst that they have made whole.
-    pub(crate) outer_fragments: FragmentCache<F>,
-    pub(crate) whole: Vec<F>,
+    pub(crate) outer: OuterFragments<F>,
     pub(crate) errors: ErrorLimiter,
     pub(crate) duties: DutyTable,
     pub(crate) peers: RedirectPeers,
@@ -164,11 +162,7 @@ impl<F: Frame> Engine<F> {
             tunnel_mtu_keyed,
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments, party_seed),
-            outer_fragments: FragmentCache::new(
-                outer_limits(config.fragments, config.mode == AccessMode::Gre),
-                party_seed,
-            ),
-            whole: Vec::with_capacity(BURST_MAX),
+            outer: OuterFragments::new(config.fragments, config.mode, party_seed),
             errors: ErrorLimiter::new(&limits, party_seed),
             duties: DutyTable::new(config.shards.len()),
             peers: RedirectPeers::new(
@@ -260,7 +254,7 @@ impl<F: Frame> Engine<F> {
         self.swept_ms = now.ms;
         let fallen = self.fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
         self.counters.count_drops(DropReason::FragmentTimeout, fallen);
-        let fallen = self.outer_fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
+        let fallen = self.outer.held.expire(now.ms, FRAGMENT_SWEEP_MAX);
         self.counters.count_drops(DropReason::OuterFragment, fallen);
         self.ask_neighbors(&mut Context { pool, out, now });
     }

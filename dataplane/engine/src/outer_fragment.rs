@@ -13,9 +13,9 @@ use zerocopy::FromBytes;
 
 use crate::access_input::Up;
 use crate::engine::{Context, Engine};
-use crate::fragment_cache::{DatagramEnds, DatagramKey, EarlyFragments};
+use crate::fragment_cache::{DatagramEnds, DatagramKey, EarlyFragments, FragmentCache};
 use crate::slow_path::Way;
-use crate::{DropReason, FragmentLimits, Side, ecn};
+use crate::{AccessMode, BURST_MAX, DropReason, FragmentLimits, Side, ecn};
 
 /// Most fragments of a packet that is put together: more than any link needs for 64 KiB.
 const PIECES_MAX: usize = 16;
@@ -93,12 +93,24 @@ impl Pieces {
     }
 }
 
-/// Returns the limits of fragments of tunnel packets, by those of inner ones. Without tunnels there
-/// are none.
-pub(crate) fn outer_limits(limits: FragmentLimits, has_tunnels: bool) -> FragmentLimits {
-    let held_max = if has_tunnels { limits.held_max } else { 0 };
-    let held_per_datagram_max = limits.held_per_datagram_max.min(PIECES_MAX);
-    FragmentLimits { datagrams_max: 0, held_max, held_per_datagram_max, ..limits }
+/// The fragments of tunnel packets, and the packets that a burst has made whole.
+#[derive(Debug)]
+pub(crate) struct OuterFragments<F> {
+    pub(crate) held: FragmentCache<F>,
+    whole: Vec<F>,
+}
+
+impl<F> OuterFragments<F> {
+    /// `limits` are those of inner fragments. Without tunnels there is no room.
+    pub(crate) fn new(limits: FragmentLimits, mode: AccessMode, seed: [u64; 2]) -> Self {
+        let limits = FragmentLimits {
+            datagrams_max: 0,
+            held_max: if mode == AccessMode::Gre { limits.held_max } else { 0 },
+            held_per_datagram_max: limits.held_per_datagram_max.min(PIECES_MAX),
+            ..limits
+        };
+        Self { held: FragmentCache::new(limits, seed), whole: Vec::with_capacity(BURST_MAX) }
+    }
 }
 
 impl<F: Frame> Engine<F> {
@@ -130,73 +142,80 @@ impl<F: Frame> Engine<F> {
             },
             _ => return self.discard(DropReason::OuterFragment),
         };
-        let fragments = &mut self.outer_fragments;
-        let fallen = match fragments.hold(key, self.nat.group_of(home), frame, cx.now.ms) {
-            Ok(fallen) => fallen,
-            Err(_) => 1,
-        };
+        let OuterFragments { held: fragments, whole: joined } = &mut self.outer;
+        let group = self.nat.group_of(home);
+        // A fragment for which there is no room falls itself.
+        let fallen = fragments.hold(key, group, frame, cx.now.ms).unwrap_or(1);
         self.counters.count_drops(DropReason::OuterFragment, fallen);
-        match Pieces::of(self.outer_fragments.waiting(&key).map(Frame::data)) {
+        match Pieces::of(fragments.waiting(&key).map(Frame::data)) {
             Pieces::Incomplete => {}
             Pieces::Contradictory => {
-                let mut held = self.outer_fragments.take_waiting(&key);
-                let count = std::iter::from_fn(|| self.outer_fragments.release(&mut held)).count();
+                let mut held = fragments.take_waiting(&key);
+                let count = std::iter::from_fn(|| fragments.release(&mut held)).count();
                 self.counters.count_drops(DropReason::OuterFragment, count as u64);
             }
             Pieces::Whole { order, count, tos } => {
-                let mut held = self.outer_fragments.take_waiting(&key);
-                match self.join(&mut held, &order[..count], tos) {
-                    Some(whole) if self.whole.len() < self.whole.capacity() => {
-                        self.whole.push(whole);
-                    }
-                    _ => self.counters.count_drops(DropReason::OuterFragment, count as u64),
+                let mut held = fragments.take_waiting(&key);
+                let link = &self.links[Side::Access as usize];
+                let whole = join(fragments, &mut held, &order[..count], tos)
+                    .and_then(|mut whole| {
+                        link.header_to(link.mac).push(&mut whole).then_some(whole)
+                    })
+                    .filter(|_| joined.len() < joined.capacity());
+                match whole {
+                    Some(whole) => joined.push(whole),
+                    None => self.counters.count_drops(DropReason::OuterFragment, count as u64),
                 }
             }
         }
     }
 
-    /// Makes one frame of the fragments of a packet. None if it has no room for all of them.
-    fn join(&mut self, held: &mut EarlyFragments, order: &[usize], tos: u8) -> Option<F> {
-        let mut frames: [Option<F>; PIECES_MAX] = [const { None }; PIECES_MAX];
-        for frame in &mut frames {
-            *frame = self.outer_fragments.release(held);
-        }
-        let [first, others @ ..] = order else { return None };
-        let mut whole = frames[*first].take()?;
-        for number in others {
-            let frame = frames[*number].take()?;
-            let (_, header_len, _) = ipv4::parse(frame.data()).ok()?;
-            let payload = frame.data().get(header_len..)?;
-            let len = whole.data().len();
-            if !whole.extend(payload.len()) {
-                return None;
-            }
-            whole.data_mut().get_mut(len..)?.copy_from_slice(payload);
-        }
-        let bytes = whole.data_mut();
-        let len = u16::try_from(bytes.len()).ok()?;
-        let (ip, _) = Ipv4::mut_from_prefix(bytes).ok()?;
-        ip.total_length.set(len);
-        ip.tos = tos;
-        ip.set_fragment(ip.dont_fragment(), false, 0);
-        let header_len = usize::from(ip.version_ihl & 15) * 4;
-        let header = bytes.get_mut(..header_len)?;
-        header[10..12].fill(0);
-        let sum = checksum::sum(header);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-        let link = self.link(Side::Access);
-        link.header_to(link.mac).push(&mut whole).then_some(whole)
-    }
-
     /// Receives the tunnel packets that are whole now.
     #[inline(always)]
     pub(crate) fn receive_whole<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
-        if !self.whole.is_empty() {
-            let mut frames = std::mem::take(&mut self.whole);
+        if !self.outer.whole.is_empty() {
+            let mut frames = std::mem::take(&mut self.outer.whole);
             self.receive_burst::<Up, P>(&mut frames, cx);
-            self.whole = frames;
+            self.outer.whole = frames;
         }
     }
+}
+
+/// Makes one packet of its fragments. None if the frame of the first has no room for all of them.
+fn join<F: Frame>(
+    fragments: &mut FragmentCache<F>,
+    held: &mut EarlyFragments,
+    order: &[usize],
+    tos: u8,
+) -> Option<F> {
+    let mut frames: [Option<F>; PIECES_MAX] = [const { None }; PIECES_MAX];
+    for frame in &mut frames {
+        *frame = fragments.release(held);
+    }
+    let [first, others @ ..] = order else { return None };
+    let mut whole = frames[*first].take()?;
+    for number in others {
+        let frame = frames[*number].take()?;
+        let (_, header_len, _) = ipv4::parse(frame.data()).ok()?;
+        let payload = frame.data().get(header_len..)?;
+        let len = whole.data().len();
+        if !whole.extend(payload.len()) {
+            return None;
+        }
+        whole.data_mut().get_mut(len..)?.copy_from_slice(payload);
+    }
+    let bytes = whole.data_mut();
+    let len = u16::try_from(bytes.len()).ok()?;
+    let (ip, _) = Ipv4::mut_from_prefix(bytes).ok()?;
+    ip.total_length.set(len);
+    ip.tos = tos;
+    ip.set_fragment(ip.dont_fragment(), false, 0);
+    let header_len = usize::from(ip.version_ihl & 15) * 4;
+    let header = bytes.get_mut(..header_len)?;
+    header[10..12].fill(0);
+    let sum = checksum::sum(header);
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    Some(whole)
 }
 
 #[cfg(test)]

@@ -70,8 +70,8 @@ impl<F> Burst6<F> {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Finds the IPv6 packets among the frames that the IPv4 fast path has left, a bit for each, and
-    /// reads those of the fast path.
+    /// Finds the IPv6 packets among the frames that the IPv4 fast path has left, a bit for each,
+    /// and reads those of the fast path.
     #[inline(never)]
     pub(crate) fn read6<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
         &self,

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! IPv6 packets of a burst stay in their order, and are sent after its IPv4 packets: no flow has
-//! both. Packets of a home arrive inside GRE over IPv4, or without a tunnel; those from the internet
-//! as they are. A packet to another home leaves to the internet switch, whose route leads it back to
-//! the worker of that home: so it passes the other home's firewall as any packet from outside does.
+//! both. Packets of a home arrive inside GRE over IPv4, or without a tunnel; those from the
+//! internet as they are. A packet to another home leaves to the internet switch, whose route leads
+//! it back to the worker of that home: so it passes the other home's firewall as any packet from
+//! outside does.
 
 mod burst;
 mod downstream;
