@@ -179,9 +179,9 @@ pub(crate) fn home(shard: u32, home: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 200, shard as u8, 1 + home as u8)
 }
 
-/// Whether a home speaks IPv6 beside IPv4: every second one does.
-pub(crate) fn has_ipv6(shard: u32, home: u32) -> bool {
-    (shard + home) % 2 == 1
+/// Whether a home speaks IPv6 beside IPv4: every second one does, if any does.
+pub(crate) fn has_ipv6(options: &Options, shard: u32, home: u32) -> bool {
+    options.has_ipv6 && (shard + home) % 2 == 1
 }
 
 /// Returns the IPv6 prefix of a home, which contains two of those that it claims.
@@ -264,7 +264,7 @@ pub(crate) fn engine_config(
                 subscribers: SUBSCRIBERS_MAX * shards,
             },
             replicas: options.replicas.max(1),
-            delegation: Some(match options.is_delegated {
+            delegation: Some(match options.is_delegated && options.has_ipv6 {
                 true => Delegation::Static,
                 false => Delegation::Claim { hold_sec: CLAIM_HOLD_SEC },
             }),
@@ -282,9 +282,10 @@ pub(crate) fn engine_config(
 }
 
 /// Returns rules, classes and static mappings for the cluster's file. All of them refuse
-/// [`FORBIDDEN`] and [`FORBIDDEN6`] and nothing that homes otherwise send, so that a rule with rematch ends no flow;
-/// most give the flows to one server a class, and odd ones have a port forward. Half of them have a
-/// source pool, or all with `has_pool`, and half of them redirect the flows to one server.
+/// [`FORBIDDEN`], [`FORBIDDEN6`] and nothing that homes otherwise send, so that a rule with rematch
+/// ends no flow; most give the flows to one server a class, and odd ones have a port forward. Half
+/// of them have a source pool, or all with `has_pool`, and half of them redirect the flows to one
+/// server.
 pub(crate) fn policy(number: u64, has_pool: bool) -> String {
     let dice = &mut Dice::new(number);
     let mut text = String::new();
@@ -339,12 +340,12 @@ pub(crate) fn policy(number: u64, has_pool: bool) -> String {
 
 /// Returns the part of the cluster's file about the IPv6 prefixes of homes.
 pub(crate) fn delegations(options: &Options) -> String {
-    if !options.is_delegated {
+    if !options.is_delegated || !options.has_ipv6 {
         return format!("[ipv6]\ndelegation = \"claim\"\nclaim_hold_sec = {CLAIM_HOLD_SEC}\n");
     }
     let mut text = "[ipv6]\ndelegation = \"static\"\n".to_owned();
     for shard in 1..=options.shards {
-        for number in (0..options.homes_per_shard).filter(|home| has_ipv6(shard, *home)) {
+        for number in (0..options.homes_per_shard).filter(|home| has_ipv6(options, shard, *home)) {
             let (home, prefix) = (home(shard, number), home_prefix6(shard, number));
             let _ = writeln!(text, "[[delegation]]\nhome = \"{home}\"\nprefix = \"{prefix}\"");
         }

@@ -7,7 +7,7 @@
 //!   stranger --probe--> [cluster]: must not arrive
 //! ```
 //!
-//! Every second home speaks IPv6 beside IPv4, with as many flows of each. An IPv6 endpoint is not
+//! In every second history every second home speaks IPv6 beside IPv4. An IPv6 endpoint is not
 //! translated: it is its own public endpoint.
 //!
 //! Every packet carries its flow's number. A packet at the wrong home or server, or a stranger's
@@ -121,7 +121,8 @@ impl Traffic {
                 for number in 0..options.lasting_flows {
                     let protocol = Protocol::ALL[number as usize % Protocol::ALL.len()];
                     traffic.open(shard, home, protocol, true);
-                    if site::has_ipv6(shard, home) {
+                    // The short flows of IPv6 have echoes among them.
+                    if site::has_ipv6(options, shard, home) && protocol != Protocol::Icmp {
                         traffic.open6(shard, home, protocol, true);
                     }
                 }
@@ -189,10 +190,18 @@ impl Traffic {
         self.open(shard, home, protocol, false)
     }
 
-    /// As [`open_short`](Self::open_short), of IPv6, if the home speaks that.
-    pub(crate) fn open_short6(&mut self, shard: u32, home: u32) -> Option<usize> {
+    /// As [`open_short`](Self::open_short), of IPv6; `None` if the home does not speak that.
+    pub(crate) fn open_short6(
+        &mut self,
+        options: &Options,
+        shard: u32,
+        home: u32,
+    ) -> Option<usize> {
+        if !site::has_ipv6(options, shard, home) {
+            return None;
+        }
         let protocol = *self.dice.pick(&Protocol::ALL);
-        site::has_ipv6(shard, home).then(|| self.open6(shard, home, protocol, false))
+        Some(self.open6(shard, home, protocol, false))
     }
 
     /// Opens a lasting flow in place of one that is over; returns its number.

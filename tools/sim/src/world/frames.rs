@@ -272,7 +272,7 @@ impl World {
         if self.is_traffic_on {
             let flow = self.traffic.open_short(shard, home);
             self.queue.push(self.now_us, Event::Flow(flow));
-            if let Some(flow) = self.traffic.open_short6(shard, home) {
+            if let Some(flow) = self.traffic.open_short6(&self.options, shard, home) {
                 self.queue.push(self.now_us, Event::Flow(flow));
             }
             let interval_us = self.options.short_flow_interval_us;
