@@ -1,5 +1,6 @@
-//! Whose the IPv6 prefixes are: every worker with flows of a home knows that the home has their
-//! prefix, and no two homes have one. So a replica that takes over refuses what its primary did.
+//! The homes of IPv6 prefixes: a worker with flows of a home knows that the home has their prefix,
+//! and no two homes have flows from one prefix. So a replica that takes over refuses what its
+//! primary refused.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
