@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::address_plan;
+use super::address_plan::{self, DEVICE, GATEWAY};
 use super::context::{BenchContext, EAL_OF_DEVICE};
 use super::load::{Access, Load};
 use super::metrics::{self, Reading};
 use super::process::Process;
 use super::{BenchError, BenchPlan};
+use crate::scenario::HOME_LENGTH6;
 
 /// Time limits for weir to be ready: a fixed part, one for each million flows of its tables, whose
 /// memory is touched at start, and one for each 10,000 rules.
@@ -168,9 +169,17 @@ impl BenchContext<'_> {
         for worker in 0..load.workers {
             let side = |side, network, mtu| {
                 let device = self.device_port(load, worker, side);
+                let ipv6 = match load.has_ipv6(side) {
+                    true => format!(
+                        ", address6 = \"{}/64\", gateways6 = \"{}\"",
+                        address_plan::link6(network, worker, DEVICE),
+                        address_plan::link6(network, worker, GATEWAY),
+                    ),
+                    false => String::new(),
+                };
                 format!(
                     "{side} = {{ device = \"{device}\", address = \"10.{network}.{worker}.1/24\", \
-                     gateway = \"10.{network}.{worker}.2\", mtu = {mtu} }}\n"
+                     gateway = \"10.{network}.{worker}.2\", mtu = {mtu}{ipv6} }}\n"
                 )
             };
             let _ = write!(
@@ -202,6 +211,9 @@ impl BenchContext<'_> {
                 "ports_per_subscriber = {ports}\n\n[limits]\nflows = {}\nnew_flows_per_sec = 10_000_000\nnew_flows_burst = 65_535\nnew_homes_per_sec = 65_535\nslow_path_packets_per_sec = 100_000_000",
                 (4 * load.flows_per_subscriber).max(1024),
             );
+        }
+        if load.families.has_ipv6() && load.access == Access::Plain {
+            let _ = writeln!(text, "\n[ipv6]\nhome_length6 = {HOME_LENGTH6}");
         }
         if let Some(seconds) = settings.idle_timeout_sec {
             let _ = writeln!(text, "\n[timeouts]\nudp_sec = {seconds}\nudp_stream_sec = {seconds}");
