@@ -217,8 +217,8 @@ mod tests {
     }
 
     /// Half of 60 million flows are of IPv6, in the records and the index of the others: homes have
-    /// half of the ports, and claims of their prefixes. Without tunnels each home is two, one by its
-    /// address and one by its prefix, and claims nothing.
+    /// half of the ports, and claims of their prefixes. Without tunnels each home is two, one by
+    /// its address and one by its prefix, and claims nothing.
     #[test]
     fn a_flow_of_either_family_costs_at_most_100_bytes_at_60_million() {
         let shards = 115;

@@ -1,5 +1,5 @@
-//! The gateway that the generator simulates on each side: it answers for its addresses and finds the
-//! device, by ARP (RFC 826) and, where the flows have IPv6, by neighbor discovery (`ipv6.rs`).
+//! The gateway that the generator simulates on each side: it answers for its addresses and finds
+//! the device, by ARP (RFC 826) and, where the flows have IPv6, by neighbor discovery (`ipv6.rs`).
 
 mod ipv6;
 

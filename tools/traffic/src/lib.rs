@@ -18,8 +18,8 @@
 //!   linux_nat: the kernel's own NAT, fed inside the kernel
 //! ```
 //!
-//! Pure parts, testable without DPDK: `attack`, `families`, `scenario`, `permutation`, `packet`, `table`,
-//! `ledger`, `latency`, `pacing`, `gateway`, `search::bisection`, `bench::rounds`.
+//! Pure parts, testable without DPDK: `attack`, `families`, `scenario`, `permutation`, `packet`,
+//! `table`, `ledger`, `latency`, `pacing`, `gateway`, `search::bisection`, `bench::rounds`.
 
 #![deny(unsafe_code)]
 

@@ -24,8 +24,8 @@ pub(super) enum Access {
     Plain,
 }
 
-/// Size of the plain Ethernet frame of IPv4, FCS included, as in RFC 2544; a tunnel adds 24 bytes to
-/// it, IPv6 20.
+/// Size of the plain Ethernet frame of IPv4, FCS included, as in RFC 2544; a tunnel adds 24 bytes,
+/// IPv6 20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Size {
@@ -182,8 +182,8 @@ impl Load {
         self.flows.saturating_add(self.new_flows)
     }
 
-    /// Returns the number of homes of a shard: with plain access the IPv6 prefix of a home is one of
-    /// its own.
+    /// Returns the number of homes of a shard: with plain access the IPv6 prefix of a home is one
+    /// of its own.
     pub(super) fn homes_of_a_shard(&self) -> u32 {
         let is_two_homes = self.access == Access::Plain && self.families == Families::Both;
         self.subscribers_per_shard * if is_two_homes { 2 } else { 1 }

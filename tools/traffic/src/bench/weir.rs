@@ -167,27 +167,12 @@ impl BenchContext<'_> {
             );
         }
         for worker in 0..load.workers {
-            let side = |side, network, mtu| {
-                let device = self.device_port(load, worker, side);
-                let ipv6 = match load.has_ipv6(side) {
-                    true => format!(
-                        ", address6 = \"{}/64\", gateways6 = \"{}\"",
-                        address_plan::link6(network, worker, DEVICE),
-                        address_plan::link6(network, worker, GATEWAY),
-                    ),
-                    false => String::new(),
-                };
-                format!(
-                    "{side} = {{ device = \"{device}\", address = \"10.{network}.{worker}.1/24\", \
-                     gateway = \"10.{network}.{worker}.2\", mtu = {mtu}{ipv6} }}\n"
-                )
-            };
             let _ = write!(
                 text,
                 "\n[[worker]]\ncore = {}\n{}{}",
                 self.plan.device_core_of(worker),
-                side("access", 1, access_mtu(load)),
-                side("internet", 2, 1500),
+                self.side(load, worker, "access", 1, access_mtu(load)),
+                self.side(load, worker, "internet", 2, 1500),
             );
         }
         let _ = writeln!(
@@ -220,6 +205,23 @@ impl BenchContext<'_> {
         }
         text.push_str(&load.rules.text(&load.scenario(0)?));
         Ok(text + &address_plan::shards(load, |worker| self.plan.device_core_of(worker))?)
+    }
+
+    /// Returns the port of a worker on a side, a line.
+    fn side(&self, load: &Load, worker: usize, side: &str, network: u16, mtu: u32) -> String {
+        let device = self.device_port(load, worker, side);
+        let ipv6 = match load.has_ipv6(side) {
+            true => format!(
+                ", address6 = \"{}/64\", gateways6 = \"{}\"",
+                address_plan::link6(network, worker, DEVICE),
+                address_plan::link6(network, worker, GATEWAY),
+            ),
+            false => String::new(),
+        };
+        format!(
+            "{side} = {{ device = \"{device}\", address = \"10.{network}.{worker}.1/24\", \
+             gateway = \"10.{network}.{worker}.2\", mtu = {mtu}{ipv6} }}\n"
+        )
     }
 }
 
