@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 
 use super::BenchError;
+use super::address_plan::{self, DEVICE, GATEWAY};
 use super::context::BenchContext;
 use super::load::Load;
 use super::process::tail;
@@ -241,6 +242,10 @@ fn command(context: &BenchContext<'_>, load: &Load, device: Device, worker: usiz
         for (side, network) in [("access", 1), ("internet", 2)] {
             command.args([format!("--{side}-address"), format!("10.{network}.{worker}.1")]);
             command.args([format!("--{side}-gateway"), format!("10.{network}.{worker}.2")]);
+            for (name, station) in [("address6", DEVICE), ("gateway6", GATEWAY)] {
+                let address = address_plan::link6(network, worker, station).to_string();
+                command.args([format!("--{side}-{name}"), address]);
+            }
         }
     }
     command.args(["--core", &plan.generator_core_of(worker).to_string()]);

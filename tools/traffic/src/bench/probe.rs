@@ -134,6 +134,7 @@ impl BenchContext<'_> {
                     _ => {}
                 }
             }
+            Probe::FloodOfEachFamily => round = self.each_family(load, number)?,
             Probe::HalfLoad => self.half_load(load, &mut round)?,
             Probe::ZeroLoss => self.zero_loss(load, &mut round)?,
             Probe::Expiry => self.expiry(load, &mut round.figures)?,

@@ -9,11 +9,11 @@ use weir_wire::ethernet::Mac;
 
 use super::attack::{AttackAccount, AttackLoad, UnderAttack};
 use super::{Deadline, Generator, Progress, STAMP_SHIFT, stamp};
+use crate::families::FamilySet;
 use crate::latency::{Histogram, Latency};
 use crate::ledger::{Account, Verdict};
 use crate::pacing::{Pace, Share};
 use crate::packet::Mark;
-use crate::scenario::{Access, Protocol};
 use crate::side::BURST;
 use crate::table::Device;
 
@@ -208,12 +208,7 @@ impl Generator {
         progress: &mut impl FnMut(Progress),
     ) {
         while !end.is_over() {
-            match (self.traffic.access, self.traffic.protocol) {
-                (Access::Gre, Protocol::Udp) => self.turn::<true, false>(state),
-                (Access::Gre, Protocol::Tcp) => self.turn::<true, true>(state),
-                (Access::Plain, Protocol::Udp) => self.turn::<false, false>(state),
-                (Access::Plain, Protocol::Tcp) => self.turn::<false, true>(state),
-            }
+            in_form!(self.traffic, self.turn(state));
             if reports.next.is_over() {
                 progress(reports.make(&state.flood));
             }
@@ -226,12 +221,7 @@ impl Generator {
         self.internet.discard();
         let mut silent = Deadline::after(SILENCE);
         while !silent.is_over() {
-            let count = match (self.traffic.access, self.traffic.protocol) {
-                (Access::Gre, Protocol::Udp) => self.take::<true, false>(state),
-                (Access::Gre, Protocol::Tcp) => self.take::<true, true>(state),
-                (Access::Plain, Protocol::Udp) => self.take::<false, false>(state),
-                (Access::Plain, Protocol::Tcp) => self.take::<false, true>(state),
-            };
+            let count = in_form!(self.traffic, self.take(state));
             if count > 0 {
                 silent = Deadline::after(SILENCE);
             }
@@ -244,13 +234,13 @@ impl Generator {
 
     /// Receives a burst on each side, and sends one on each if the last ones have left: so the
     /// shares are kept even if the device accepts one direction faster than the other.
-    fn turn<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+    fn turn<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
         if let Some(attack) = &mut state.attack {
             attack.turn(tsc());
         }
-        self.take::<GRE, TCP>(state);
+        self.take::<S, GRE, TCP>(state);
         if self.access.is_clear() && self.internet.is_clear() {
-            self.write::<GRE, TCP>(state);
+            self.write::<S, GRE, TCP>(state);
         }
         let (up, down) = (self.access.send(), self.internet.send());
         if state.attack.is_none() {
@@ -260,7 +250,7 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn write<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+    fn write<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
         let now = tsc();
         let count = match &mut state.pace {
             None => 2 * BURST as u32,
@@ -273,25 +263,25 @@ impl Generator {
         for _ in 0..new {
             let flow = table.creation_order()[state.next_new];
             state.next_new += 1;
-            let (mark, template) = (Mark { flow, lap: 1, stamp }, self.upstream.of(flow));
+            let (mark, template) = (Mark { flow, lap: 1, stamp }, self.upstream.of::<S>(flow));
             let is_written = self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<GRE, TCP>(template, mark, bytes)
+                table.write_upstream::<S, GRE, TCP>(template, mark, bytes)
             });
             written[0] += u64::from(is_written);
         }
         for _ in new..up {
             let mark = state.up.step(stamp);
-            let template = self.upstream.of(mark.flow);
+            let template = self.upstream.of::<S>(mark.flow);
             let is_written = self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<GRE, TCP>(template, mark, bytes)
+                table.write_upstream::<S, GRE, TCP>(template, mark, bytes)
             });
             written[1] += u64::from(is_written);
         }
         for _ in up..count {
             let mark = state.down.step(stamp);
-            let template = self.downstream.of(mark.flow);
+            let template = self.downstream.of::<S>(mark.flow);
             let is_written = self.internet.append(&mut self.spare, template.len(), |bytes| {
-                table.write_downstream::<TCP>(template, mark, bytes)
+                table.write_downstream::<S, TCP>(template, mark, bytes)
             });
             written[2] += u64::from(is_written);
         }
@@ -312,30 +302,37 @@ impl Generator {
 
     /// Receives a burst on each side and enters it into the accounts; returns the number of frames.
     #[inline(always)]
-    fn take<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+    fn take<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
         match (self.table.device(), GRE) {
             (Device::PassesThrough, true) => {
-                self.take_upstream::<true, TCP>(state) + self.take_downstream::<false, TCP>(state)
+                self.take_upstream::<S, true, TCP>(state)
+                    + self.take_downstream::<S, false, TCP>(state)
             }
-            _ => self.take_upstream::<false, TCP>(state) + self.take_downstream::<GRE, TCP>(state),
+            _ => {
+                self.take_upstream::<S, false, TCP>(state)
+                    + self.take_downstream::<S, GRE, TCP>(state)
+            }
         }
     }
 
     #[inline(always)]
-    fn take_upstream<const TUNNEL: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+    fn take_upstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+        &mut self,
+        state: &mut State,
+    ) -> usize {
         let (table, flood) = (&mut self.table, &mut state.flood);
         let (now, established) = (stamp(tsc()), table.established());
         let gateway = state.attack.is_some().then_some(self.internet.gateway.mac);
         self.internet.receive(&mut self.spare, |frame| {
-            match table.judge_upstream::<TUNNEL, TCP>(frame) {
+            match table.judge_upstream::<S, TUNNEL, TCP>(frame) {
                 None => false,
-                Some((verdict, seen)) => {
+                Some((verdict, mark)) => {
                     let verdict = at_gateway(gateway, frame, verdict);
                     flood.upstream.enter(verdict);
                     if verdict == Verdict::Right {
-                        flood.opened += u64::from(seen.mark.flow >= established);
+                        flood.opened += u64::from(mark.flow >= established);
                         if let Some(latency) = &mut state.latency {
-                            latency.record(now.wrapping_sub(seen.mark.stamp));
+                            latency.record(now.wrapping_sub(mark.stamp));
                         }
                     }
                     true
@@ -345,18 +342,21 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn take_downstream<const TUNNEL: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+    fn take_downstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+        &mut self,
+        state: &mut State,
+    ) -> usize {
         let (table, flood) = (&mut self.table, &mut state.flood);
         let now = stamp(tsc());
         let gateway = state.attack.is_some().then_some(self.access.gateway.mac);
         self.access.receive(&mut self.spare, |frame| {
-            match table.judge_downstream::<TUNNEL, TCP>(frame) {
+            match table.judge_downstream::<S, TUNNEL, TCP>(frame) {
                 None => false,
-                Some((verdict, seen)) => {
+                Some((verdict, mark)) => {
                     let verdict = at_gateway(gateway, frame, verdict);
                     flood.downstream.enter(verdict);
                     if let (Verdict::Right, Some(latency)) = (verdict, &mut state.latency) {
-                        latency.record(now.wrapping_sub(seen.mark.stamp));
+                        latency.record(now.wrapping_sub(mark.stamp));
                     }
                     true
                 }
