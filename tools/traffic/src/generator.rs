@@ -71,6 +71,8 @@ pub enum Progress {
         learned: u32,
         of: u32,
     },
+    /// The warm-up is over in which each flow was sent an answer.
+    Settled,
     /// `seconds` of `of_seconds`, warm-up included; the rate of the last second.
     Flood {
         seconds: f64,

@@ -12,7 +12,7 @@ use crate::families::Families;
 const MODES: [(&str, Access); 2] = [("plain", Access::Plain), ("GRE", Access::Gre)];
 
 pub(super) fn ipv6(rounds: usize, measured: Duration) -> Experiment {
-    let established = Load::new(MILLION, measured);
+    let established = Load { settles: true, ..Load::new(MILLION, measured) };
     let mut points = Vec::new();
     for (what, load) in [("1 M", established), ("new flows", opened())] {
         for (mode, access) in MODES {
@@ -28,7 +28,7 @@ pub(super) fn ipv6(rounds: usize, measured: Duration) -> Experiment {
         name: "ipv6",
         title: "IPv6 beside IPv4",
         about: "Three floods a round, in turn: all flows of IPv4, which are translated; all of IPv6, which are not; half of each, without any order in \
-                the bursts. 1 M: established flows, both directions. New flows: each packet goes up and opens a flow, 1 M are open before. GRE over IPv4. \
+                the bursts. 1 M: established flows, both directions, measured once each flow has had an answer. New flows: each packet goes up and opens a flow, 1 M are open before. GRE over IPv4. \
                 A packet of IPv6 has the payload of one of IPv4 and 20 bytes more. The columns of weir and raw forwarding are those of both families.",
         axis: None,
         rounds,

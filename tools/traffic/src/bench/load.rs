@@ -89,6 +89,8 @@ pub(super) struct Load {
     pub(super) up_share: f64,
     pub(super) pace: Pace,
     pub(super) warm_up: Duration,
+    /// Whether the warm-up goes on until each flow has been sent an answer.
+    pub(super) settles: bool,
     pub(super) measured: Duration,
     /// Workers of weir, each with its own generator and pair of memif ports.
     pub(super) workers: usize,
@@ -118,6 +120,7 @@ impl Load {
             up_share: UP_SHARE,
             pace: Pace::Flood,
             warm_up: Duration::from_millis(500),
+            settles: false,
             measured,
             workers: 1,
             is_zero_copy: true,
@@ -219,6 +222,9 @@ impl Load {
             "--seconds".to_owned(),
             self.measured.as_secs_f64().to_string(),
         ];
+        if self.settles {
+            arguments.push("--settle".to_owned());
+        }
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         if self.subscribers_per_shard != SUBSCRIBERS_PER_SHARD {
             add("--subscribers-per-shard", self.subscribers_per_shard.to_string());
@@ -308,8 +314,9 @@ mod tests {
         assert_eq!((gre.homes_of_a_shard(), plain.homes_of_a_shard()), (256, 512));
         assert_eq!(["access", "internet"].map(|side| gre.has_ipv6(side)), [false, true]);
         assert_eq!(["access", "internet"].map(|side| plain.has_ipv6(side)), [true, true]);
-        let arguments = gre.arguments().join(" ");
-        assert!(arguments.ends_with("--families both"), "{arguments}");
+        let settled = Load { settles: true, ..gre };
+        let arguments = settled.arguments().join(" ");
+        assert!(arguments.ends_with("--settle --families both"), "{arguments}");
     }
 
     #[test]

@@ -20,6 +20,9 @@ use crate::table::Device;
 /// Silence of this length after the last packet sent means that no packet is in flight.
 const SILENCE: Duration = Duration::from_millis(100);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Longest time for which a warm-up goes on until all flows are settled, and how often it looks.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(120);
+const SETTLE_STEP: Duration = Duration::from_millis(20);
 /// Shorter floods report no progress.
 const LONG: Duration = Duration::from_secs(3);
 
@@ -28,6 +31,9 @@ pub struct FloodPlan {
     /// Flooded but not counted in the rate.
     pub warm_up: Duration,
     pub measured: Duration,
+    /// Whether the warm-up goes on until each flow has been sent an answer: a slow machine gets
+    /// fewer packets through within it than there are flows, and a flow is settled only then.
+    pub settles: bool,
 }
 
 /// The load offered to the device.
@@ -113,6 +119,12 @@ impl Cursor {
         Cursor { flow, lap, flows }
     }
 
+    /// Returns whether it has visited each flow since it began within lap `first`, in the middle or
+    /// before.
+    fn has_visited_all(&self, first: u32) -> bool {
+        self.lap > first + 1 || (self.lap == first + 1 && self.flow >= self.flows / 2)
+    }
+
     #[inline(always)]
     fn step(&mut self, stamp: u32) -> Mark {
         let here = Mark { flow: self.flow, lap: self.lap, stamp };
@@ -168,6 +180,13 @@ impl Generator {
         let mut reports = Reports::new(whole);
 
         self.run(Deadline::after(plan.warm_up), &mut state, &mut reports, &mut progress);
+        let give_up = Deadline::after(SETTLE_PATIENCE);
+        while plan.settles && !state.down.has_visited_all(self.next_lap) && !give_up.is_over() {
+            self.run(Deadline::after(SETTLE_STEP), &mut state, &mut reports, &mut progress);
+        }
+        if plan.settles {
+            progress(Progress::Settled);
+        }
         if let Some(latency) = &mut state.latency {
             latency.clear();
         }
@@ -418,6 +437,16 @@ mod tests {
         let steps: Vec<_> =
             (0..7).map(|_| cursor.step(0)).map(|mark| (mark.flow, mark.lap)).collect();
         assert_eq!(steps, [(1, 4), (2, 4), (0, 5), (1, 5), (2, 5), (0, 6), (1, 6)]);
+    }
+
+    #[test]
+    fn cursor_has_visited_all_flows_after_a_whole_lap_from_the_middle() {
+        let mut cursor = Cursor::new(2, 4, 5);
+        let steps = (1..20).find(|_| {
+            cursor.step(0);
+            cursor.has_visited_all(4)
+        });
+        assert_eq!(steps, Some(5));
     }
 
     #[test]

@@ -276,6 +276,7 @@ fn progress_line(progress: &weir_traffic::generator::Progress) -> String {
     use weir_traffic::generator::Progress;
     match progress {
         Progress::Learn { learned, of } => format!("{learned} of {of} flows established\n"),
+        Progress::Settled => "all flows were sent an answer\n".into(),
         Progress::Flood { seconds, of_seconds, rate_mpps, lost, wrong } => format!(
             "{seconds:5.0} of {of_seconds:.0} s  {rate_mpps:6.2} Mpps right, {lost} lost or under way, {wrong} wrong\n"
         ),
