@@ -46,7 +46,8 @@ pub(crate) fn pool_size(worker: &WorkerSettings, held_max: u32) -> PoolSize {
 /// Returns the most packets that a worker holds.
 pub(crate) fn held_max(config: &Config, room: Option<&ClusterRoom>) -> u32 {
     let commit = room.and_then(|room| room.commit).map_or(0, |limits| limits.held_max);
-    config.fragments.held_max + commit as u32
+    // Fragments of tunnel packets are held beside inner ones, half as many.
+    config.fragments.held_max + config.fragments.held_max / 2 + commit as u32
 }
 
 /// Returns the packet memory of the whole process, in MiB. `rooms`: room of the workers of a

@@ -230,7 +230,7 @@ pub(crate) const KEYS: &[ConfigKey] = &[
     key("timeouts", "icmp_sec", TIMER, "s", Profile(60, 30), "ICMP queries."),
 
     key("fragments", "datagrams_max", Integer(16, 1_048_576), "datagrams", Value("4096"), "Fragmented packets followed at once, half of them in each direction."),
-    key("fragments", "held_max", Integer(0, 65_536), "packets", Value("512"), "Fragments held, in all, until their first one comes; half of them in each direction."),
+    key("fragments", "held_max", Integer(0, 65_536), "packets", Value("512"), "Fragments held, in all, until their first one comes; half of them in each direction. Half as many of tunnel packets, until these are whole."),
     key("fragments", "held_per_datagram_max", Integer(0, 64), "packets", Value("16"), "Fragments held for one packet."),
     key("fragments", "timeout_sec", Integer(2, 60), "s", Value("5"), "How long a fragmented packet is followed."),
 

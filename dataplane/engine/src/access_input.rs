@@ -13,12 +13,12 @@ use crate::fast_path::FastUpstream;
 use crate::flow_key::Toward;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_input::{Packet, is_martian};
-use crate::ipv6::Packet6State;
+use crate::ipv6::{FastKey6, FastPacket6, Packet6State};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::party::Party;
 use crate::slow_path::Way;
-use crate::tunnel6::TunnelPacket;
+use crate::tunnel6::{Inner4State, TunnelPacket};
 use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
 
@@ -76,22 +76,51 @@ impl PacketDirection for Up {
     }
 
     #[inline(always)]
-    fn read_ipv6<F: Frame>(
+    fn read_fast6<const LINK: usize, const TUNNEL: usize, F: Frame>(
         engine: &Engine<F>,
-        frame: &mut F,
-        (ipv6, fast, slow): (&mut Packet6State, &mut FastUpstream, &mut Upstream),
-    ) {
-        engine.read_access6(frame, TunnelPacket { ipv6, fast, slow });
+        frame: &F,
+        packet: &mut FastPacket6,
+    ) -> bool {
+        engine.read_fast6_up::<LINK, TUNNEL>(frame, packet)
     }
 
     #[inline(always)]
-    fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
+    fn send_settled6<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: SettledRun<'_, '_, F, FastKey6>,
+    ) -> usize {
+        match engine.link(Side::Internet).is_tagged() {
+            false => engine.send_settled6_up::<UNTAGGED, TUNNEL>(LINK + TUNNEL, run),
+            true => engine.send_settled6_up::<TAGGED, TUNNEL>(LINK + TUNNEL, run),
+        }
+    }
+
+    fn read_slow6<F: Frame>(
+        engine: &Engine<F>,
+        frame: &mut F,
+        (ipv6, inner): (&mut Packet6State, &mut Inner4State),
+    ) {
+        let Inner4State { fast, slow } = inner;
+        engine.read_access6(frame, TunnelPacket { ipv6, fast, slow });
+    }
+
+    fn serve6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
-        packet: (&Packet6State, &FastUpstream, &mut Upstream),
+        (packet, inner): (&Packet6State, &mut Inner4State),
         cx: &mut Context<'_, P>,
     ) {
-        engine.serve_access6(frame, packet, cx);
+        engine.serve_access6(frame, (packet, &inner.fast, &mut inner.slow), cx);
+    }
+
+    #[inline(always)]
+    fn serve_unsettled6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &Packet6State,
+        cx: &mut Context<'_, P>,
+    ) {
+        engine.slow_path6_up(frame, packet, cx);
     }
 
     fn set_look_up(slow: &mut Upstream, look_up: &LookUp) {
@@ -201,6 +230,7 @@ impl<F: Frame> Engine<F> {
                 self.send_icmp_error_to_home(cause, &home, frame.data(), cx);
                 self.discard(DropReason::TtlExceeded);
             }
+            UpstreamStep::OuterFragment => self.hold_outer_fragment(frame, &packet.home, cx),
             UpstreamStep::Discard(reason) => self.discard(reason),
         }
     }
@@ -256,7 +286,8 @@ impl<F: Frame> Engine<F> {
     ) -> Result<UpstreamStep, DropReason> {
         let (source, endpoint) = (outer.ip.source.get(), outer.ip.destination.get());
         if outer.ip.is_fragment() {
-            return Err(DropReason::OuterFragment);
+            packet.home = Home { shard, outer: source, gre_key: None };
+            return Ok(UpstreamStep::OuterFragment);
         }
         if self.is_reserved_outer(shard, source) {
             return Err(DropReason::Martian);

@@ -3,13 +3,14 @@
 
 use std::vec::Drain;
 
-use weir_nat::{FlowKey6, Hash, LookUp, PacketKey, Tick};
+use weir_nat::{Hash, LookUp, PacketKey, Tick};
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{BURST_MAX, Context, Engine, PREFETCH_AHEAD};
 use crate::fast_path::{FastPacket, GRE, PLAIN};
-use crate::ipv6::{Packet6State, carries_ipv6};
+use crate::ipv6::{Burst6, FastKey6, FastPacket6, Packet6State};
 use crate::link_header::{TAGGED, UNTAGGED};
+use crate::tunnel6::Inner4State;
 use crate::{AccessMode, DropReason, Output, Side};
 
 /// A side's packets: [`Up`](crate::access_input::Up) or [`Down`](crate::internet_input::Down).
@@ -54,19 +55,40 @@ pub(crate) trait PacketDirection: Sized {
     /// its index line. Returns the hash.
     fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Self::Slow) -> Hash;
 
-    /// Reads an IPv6 packet, see [`Engine::read_access6`]. The other two states are for an IPv4
-    /// packet inside.
-    fn read_ipv6<F: Frame>(
+    /// As `read_fast`, for a packet of IPv6.
+    fn read_fast6<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &Engine<F>,
+        frame: &F,
+        packet: &mut FastPacket6,
+    ) -> bool;
+
+    /// As `send_settled`, for packets of IPv6.
+    fn send_settled6<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: SettledRun<'_, '_, F, FastKey6>,
+    ) -> usize;
+
+    /// As `read_slow`, for a frame with an IPv6 packet. An IPv4 packet in a tunnel over IPv6 has a
+    /// state of its own.
+    fn read_slow6<F: Frame>(
         engine: &Engine<F>,
         frame: &mut F,
-        packet: (&mut Packet6State, &mut FastPacket<Self::Key>, &mut Self::Slow),
+        packet: (&mut Packet6State, &mut Inner4State),
     );
 
-    /// Carries out the step of an IPv6 packet.
-    fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
+    /// Carries out the step of an IPv6 packet that the fast path has not read.
+    fn serve6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
-        packet: (&Packet6State, &FastPacket<Self::Key>, &mut Self::Slow),
+        packet: (&Packet6State, &mut Inner4State),
+        cx: &mut Context<'_, P>,
+    );
+
+    /// Forwards an IPv6 packet whose flow is not settled.
+    fn serve_unsettled6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &Packet6State,
         cx: &mut Context<'_, P>,
     );
 
@@ -163,93 +185,107 @@ impl<F: Frame> Engine<F> {
         frames: &mut Vec<F>,
         cx: &mut Context<'_, P>,
     ) -> u64 {
-        let count = frames.len();
         let none = Burst { fast: Box::default(), slow: Box::default() };
         let mut burst = std::mem::replace(D::burst_mut(self), none);
-        let (fast, slow) = (&mut burst.fast[..count], &mut burst.slow[..count]);
-        let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, fast);
-        self.begin_look_ups::<D>(fast);
-        let mut ipv6 = std::mem::take(&mut self.ipv6_packets);
-        let ipv6_frames = match slow_frames {
-            0 => 0,
-            _ if ipv6.is_empty() => 0,
-            _ => self.read_ipv6::<D, LINK, TUNNEL>(frames, slow_frames, &mut ipv6, (fast, slow)),
-        };
-        for at in ones(slow_frames & !ipv6_frames) {
-            fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
+        let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, &mut burst.fast);
+        if slow_frames != 0 && self.burst6.is_on() {
+            self.both_families::<D, LINK, TUNNEL, P>(frames, &mut burst, slow_frames, cx);
+        } else {
+            self.begin_look_ups::<D>(&mut burst.fast[..frames.len()]);
+            self.translate_all::<D, LINK, TUNNEL, P>(frames, &mut burst, slow_frames, cx);
         }
-        self.nat.look_up::<D::Key, _>(fast);
-        let mut frames = frames.drain(..);
-        match ipv6_frames {
-            0 => self.serve_all::<D, LINK, TUNNEL, false, P>(
-                &mut frames,
-                fast,
-                slow,
-                (slow_frames, 0),
-                &[],
-                cx,
-            ),
-            _ => {
-                let ipv6 = &mut ipv6[..ipv6_frames.count_ones() as usize];
-                self.nat.look_up::<FlowKey6, _>(ipv6);
-                self.serve_all::<D, LINK, TUNNEL, true, P>(
-                    &mut frames,
-                    fast,
-                    slow,
-                    (slow_frames, ipv6_frames),
-                    ipv6,
-                    cx,
-                );
-            }
-        }
-        drop(frames);
-        D::finish(self, cx);
         *D::burst_mut(self) = burst;
-        self.ipv6_packets = ipv6;
         bytes
     }
 
-    /// Carries out the steps of all frames, in their order. Bit by bit: those of the slow path, and
-    /// among them those with IPv6 packets, whose states follow each other in `ipv6`. Without
-    /// `IPV6` there are none: a loop of its own keeps its registers.
-    #[inline(always)]
-    fn serve_all<
+    /// Processes a burst, whose fast-path packets of IPv4 are read, that may have packets of IPv6.
+    #[inline(never)]
+    fn both_families<
         D: PacketDirection,
         const LINK: usize,
         const TUNNEL: usize,
-        const IPV6: bool,
         P: Pool<Frame = F>,
     >(
         &mut self,
-        frames: &mut Drain<'_, F>,
+        frames: &mut Vec<F>,
+        burst: &mut Burst<D>,
+        slow_frames: u64,
+        cx: &mut Context<'_, P>,
+    ) {
+        // No packet of an earlier burst is in work.
+        self.nat.release_outers();
+        let mut burst6 = std::mem::replace(&mut self.burst6, Burst6::new(0));
+        let frames6 = self.read6::<D, LINK, TUNNEL>(frames, slow_frames, &mut burst6);
+        let mut others = burst6.part(frames, frames6.all);
+        self.begin6::<D>(&mut burst6, frames6.slow);
+        if !others.is_empty() {
+            let slow_frames = without(slow_frames, frames6.all);
+            self.begin_look_ups_without::<D>(&mut burst.fast, others.len(), frames6.all);
+            self.translate_all::<D, LINK, TUNNEL, P>(&mut others, burst, slow_frames, cx);
+        }
+        self.forward_all6::<D, LINK, TUNNEL, P>(&mut burst6, frames6.slow, cx);
+        burst6.take_back(others);
+        self.burst6 = burst6;
+    }
+
+    /// Steps 2 to 4 of the packets of IPv4, and those of the slow path before. `slow_frames`: the
+    /// frames of the slow path, a bit for each.
+    #[inline(always)]
+    fn translate_all<
+        D: PacketDirection,
+        const LINK: usize,
+        const TUNNEL: usize,
+        P: Pool<Frame = F>,
+    >(
+        &mut self,
+        frames: &mut Vec<F>,
+        burst: &mut Burst<D>,
+        slow_frames: u64,
+        cx: &mut Context<'_, P>,
+    ) {
+        let count = frames.len();
+        let (fast, slow) = (&mut burst.fast[..count], &mut burst.slow[..count]);
+        for at in ones(slow_frames) {
+            fast[at].look_up.hash = D::read_slow(self, &mut frames[at], &mut slow[at]);
+        }
+        self.nat.look_up::<D::Key, _>(fast);
+        self.serve_all::<D, LINK, TUNNEL, P>(frames, fast, slow, slow_frames, cx);
+        D::finish(self, cx);
+    }
+
+    /// Carries out the steps of all frames, in their order. `slow_frames`: those of the slow path,
+    /// a bit for each.
+    #[inline(always)]
+    fn serve_all<D: PacketDirection, const LINK: usize, const TUNNEL: usize, P: Pool<Frame = F>>(
+        &mut self,
+        frames: &mut Vec<F>,
         fast: &[FastPacket<D::Key>],
         slow: &mut [D::Slow],
-        (slow_frames, ipv6_frames): (u64, u64),
-        ipv6: &[Packet6State],
+        slow_frames: u64,
         cx: &mut Context<'_, P>,
     ) {
         let (count, now) = (fast.len(), cx.now.tick());
-        let mut ipv6 = ipv6.iter();
+        let mut frames = frames.drain(..);
         let mut at = 0;
         while at < count {
             let is_slow = slow_frames >> at;
             let end = count.min(at + is_slow.trailing_zeros() as usize);
             let FastPacket { key, look_up, .. } = &fast[at];
             if at < end && self.nat.is_first_settled(look_up.candidate, key) {
+                let frames = &mut frames;
                 let run = SettledRun { packets: &fast[at..end], frames, out: cx.out, now };
                 at += D::send_settled::<LINK, TUNNEL, F>(self, run);
             }
             let Some(frame) = frames.next() else { break };
-            if at < end {
-                let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
-                self.unsettled::<D, P>(frame, &fast[at], offset, &mut slow[at], cx);
-            } else if IPV6 && ipv6_frames >> at & 1 != 0 {
-                if let Some(packet) = ipv6.next() {
-                    D::serve_ipv6(self, frame, (packet, &fast[at], &mut slow[at]), cx);
+            match at < end {
+                true => {
+                    let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
+                    self.unsettled::<D, P>(frame, &fast[at], offset, &mut slow[at], cx);
                 }
-            } else {
-                D::set_look_up(&mut slow[at], &fast[at].look_up);
-                D::serve(self, frame, &slow[at], cx);
+                false => {
+                    D::set_look_up(&mut slow[at], &fast[at].look_up);
+                    D::serve(self, frame, &slow[at], cx);
+                }
             }
             at += 1;
         }
@@ -277,37 +313,29 @@ impl<F: Frame> Engine<F> {
         (bytes, slow)
     }
 
-    /// Reads the IPv6 packets among the frames that the fast path has left, in their order, and
-    /// prefetches their index lines. Returns these frames, one bit each.
-    #[inline(never)]
-    fn read_ipv6<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
-        &mut self,
-        frames: &mut [F],
-        slow_frames: u64,
-        packets: &mut [Packet6State],
-        (fast, slow): (&mut [FastPacket<D::Key>], &mut [D::Slow]),
-    ) -> u64 {
-        // No packet of an earlier burst is in work.
-        self.nat.release_outers();
-        let (mut found, mut packets) = (0, packets.iter_mut());
-        for at in ones(slow_frames) {
-            let frame = &mut frames[at];
-            if !carries_ipv6::<LINK, TUNNEL>(frame.data()) {
-                continue;
-            }
-            let Some(packet) = packets.next() else { break };
-            D::read_ipv6(self, frame, (packet, &mut fast[at], &mut slow[at]));
-            found |= 1 << at;
-        }
-        found
-    }
-
     /// Step 1 of the look-ups.
     #[inline(never)]
     fn begin_look_ups<D: PacketDirection>(&self, burst: &mut [FastPacket<D::Key>]) {
         for packet in burst {
             packet.look_up.hash = packet.key.hash(&self.nat);
             self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
+        }
+    }
+
+    /// As [`begin_look_ups`](Self::begin_look_ups), and moves the `count` packets of a burst that
+    /// are not of `taken` together.
+    #[inline(never)]
+    fn begin_look_ups_without<D: PacketDirection>(
+        &self,
+        burst: &mut [FastPacket<D::Key>],
+        count: usize,
+        taken: u64,
+    ) {
+        for (to, at) in ones(!taken).take(count).enumerate() {
+            let mut packet = burst[at];
+            packet.look_up.hash = packet.key.hash(&self.nat);
+            self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
+            burst[to] = packet;
         }
     }
 
@@ -394,8 +422,16 @@ impl<F: Frame> Engine<F> {
     }
 }
 
+/// Returns the bits of `frames` as they are once those of `taken` are taken out, which it has.
+fn without(frames: u64, taken: u64) -> u64 {
+    ones(frames & !taken).fold(0, |left, at| {
+        let before = taken & ((1 << at) - 1);
+        left | 1 << (at - before.count_ones() as usize)
+    })
+}
+
 /// Returns the numbers of the bits that are set, from the lowest on.
-fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lowest = (bits != 0).then(|| bits.trailing_zeros() as usize);
         bits &= bits.wrapping_sub(1);

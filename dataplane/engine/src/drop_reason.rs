@@ -41,7 +41,7 @@ drop_reasons! {
     IpChecksum "ip-checksum" "Wrong IPv4 header checksum.";
     NotLocal "not-local" "Addressed neither to a tunnel endpoint nor to a public prefix nor to the worker.";
     LocalProtocol "local-protocol" "Addressed to the worker itself, but not a ping.";
-    OuterFragment "outer-fragment" "A fragment of a tunnel packet: raise the access MTU, or lower the homes' tunnel MTU.";
+    OuterFragment "outer-fragment" "A fragment of a tunnel packet that could not be put together: others did not come in time or overlap it, its home or all together have more such fragments than may be held, or no buffer has room for the whole.";
     OuterProtocol "outer-protocol" "Sent to a tunnel endpoint, but neither GRE nor a ping.";
     TunnelIcmp "tunnel-icmp" "An ICMP error about a tunnel packet, from the access network.";
     GreMalformed "gre-malformed" "Bad GRE header: version, reserved bits, routing, checksum or length.";

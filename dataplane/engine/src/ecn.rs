@@ -29,6 +29,19 @@ pub(crate) fn decapsulate(outer_tos: u8, inner_tos: u8) -> Option<u8> {
     Some(inner_tos & !0b11 | ecn)
 }
 
+/// Returns the traffic class octet of a packet whose fragments, by their offset, have these; None:
+/// the packet must be dropped, since a congestion mark of one meets another that cannot have any
+/// (RFC 3168 section 5.3).
+pub(crate) fn of_fragments(classes: impl Iterator<Item = u8> + Clone) -> Option<u8> {
+    let has = |codepoint| classes.clone().any(|class| class & 0b11 == codepoint);
+    let first = classes.clone().next()?;
+    match (has(CE), has(NOT_ECT)) {
+        (false, _) => Some(first),
+        (true, false) => Some(first | CE),
+        (true, true) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

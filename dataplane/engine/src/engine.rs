@@ -20,9 +20,10 @@ use crate::held::HeldFrames;
 use crate::identification::Identifications;
 use crate::internet_input::Down;
 use crate::ip_error::ErrorLimiter;
-use crate::ipv6::Packet6State;
+use crate::ipv6::Burst6;
 use crate::live::{LiveEngineSettings, mss_max, tunnel_mtu};
 use crate::new_flows::NewFlows;
+use crate::outer_fragment::OuterFragments;
 use crate::peer::RedirectPeers;
 use crate::rate_limit::PartyLimit;
 use crate::redirect::{UNSEALED_MAX, Unsealed};
@@ -88,6 +89,7 @@ pub struct Engine<F: Frame> {
     pub(crate) shards: Shards,
     pub(crate) nat: Nat,
     pub(crate) fragments: FragmentCache<F>,
+    pub(crate) outer: OuterFragments<F>,
     pub(crate) errors: ErrorLimiter,
     pub(crate) duties: DutyTable,
     pub(crate) peers: RedirectPeers,
@@ -102,9 +104,8 @@ pub struct Engine<F: Frame> {
     pub(crate) outer_identification: u16,
     pub(crate) up: Burst<Up>,
     pub(crate) down: Burst<Down>,
-    /// State of the IPv6 packets of a burst, a slot for each of its frames; empty for a worker
-    /// without IPv6, which looks for no such packets.
-    pub(crate) ipv6_packets: Box<[Packet6State]>,
+    /// The IPv6 packets of a burst; without slots on a worker without IPv6, which looks for none.
+    pub(crate) burst6: Burst6<F>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: HeldFrames<F>,
     /// Largest packet that fits the tunnel of every known home, bytes.
@@ -112,8 +113,9 @@ pub struct Engine<F: Frame> {
     /// Value of `tunnel_mtu_least` once a home has sent a GRE key.
     pub(crate) tunnel_mtu_keyed: usize,
     pub(crate) links: [WorkerSide; 2],
-    /// What the frames of each side's fast path look like.
+    /// What the frames of each side's fast path look like, with IPv4 and with IPv6.
     pub(crate) patterns: [FramePattern; 2],
+    pub(crate) patterns6: [FramePattern; 2],
     flows_max: u64,
     swept_ms: u64,
     /// Slots that the sweep still has to look at.
@@ -139,7 +141,7 @@ impl<F: Frame> Engine<F> {
         }
         let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
         let has_ipv6 = access.ipv6.is_some() || internet.ipv6.is_some();
-        let patterns = patterns([&access, &internet], config.mode);
+        let [patterns, patterns6] = patterns([&access, &internet], config.mode);
         let live = LiveEngineSettings::of(&config);
         let limits = config.limits;
         let [tunnel_mtu_least, tunnel_mtu_keyed] = tunnel_mtu(config.mode, access.mtu);
@@ -160,6 +162,7 @@ impl<F: Frame> Engine<F> {
             tunnel_mtu_keyed,
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments, party_seed),
+            outer: OuterFragments::new(config.fragments, config.mode, party_seed),
             errors: ErrorLimiter::new(&limits, party_seed),
             duties: DutyTable::new(config.shards.len()),
             peers: RedirectPeers::new(
@@ -169,6 +172,7 @@ impl<F: Frame> Engine<F> {
             ),
             links: [access, internet],
             patterns,
+            patterns6,
             redirects: PartyLimit::new(
                 redirect_parties,
                 limits.redirects_per_sec,
@@ -181,7 +185,7 @@ impl<F: Frame> Engine<F> {
             counters: Arc::default(),
             up: Burst::new(),
             down: Burst::new(),
-            ipv6_packets: vec![Packet6State::EMPTY; if has_ipv6 { BURST_MAX } else { 0 }].into(),
+            burst6: Burst6::new(if has_ipv6 { BURST_MAX } else { 0 }),
             new_flows: NewFlows::new(),
             held: HeldFrames::none(),
             swept_ms: 0,
@@ -221,7 +225,11 @@ impl<F: Frame> Engine<F> {
         let count = frames.len() as u64;
         let cx = &mut Context { pool, out, now };
         let bytes = match side {
-            Side::Access => self.receive_burst::<Up, P>(frames, cx),
+            Side::Access => {
+                let bytes = self.receive_burst::<Up, P>(frames, cx);
+                self.receive_whole(cx);
+                bytes
+            }
             Side::Internet => {
                 // The first mapping of a home with a key may have been made since the last burst.
                 if self.nat.has_keyed_homes() {
@@ -247,6 +255,8 @@ impl<F: Frame> Engine<F> {
         let fallen = self.fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
         self.counters.count_drops(DropReason::FragmentTimeout, fallen);
         self.nat.release_outers();
+        let fallen = self.outer.held.expire(now.ms, FRAGMENT_SWEEP_MAX);
+        self.counters.count_drops(DropReason::OuterFragment, fallen);
         self.ask_neighbors(&mut Context { pool, out, now });
     }
 
@@ -298,9 +308,12 @@ impl<F: Frame> Engine<F> {
     }
 }
 
-/// Returns the patterns of the frames of both sides.
-pub(crate) fn patterns(links: [&WorkerSide; 2], mode: AccessMode) -> [FramePattern; 2] {
+/// Returns the patterns of the frames of both sides, those with IPv4 first.
+pub(crate) fn patterns(links: [&WorkerSide; 2], mode: AccessMode) -> [[FramePattern; 2]; 2] {
     let [access, internet] = links;
     let has_tunnel = mode == AccessMode::Gre;
-    [FramePattern::new(access, has_tunnel), FramePattern::new(internet, false)]
+    [
+        [FramePattern::ipv4(access, has_tunnel), FramePattern::ipv4(internet, false)],
+        [FramePattern::ipv6(access, has_tunnel), FramePattern::ipv6(internet, false)],
+    ]
 }

@@ -63,8 +63,8 @@ pub(crate) struct Headers {
 /// The tunnel header of a home that sends no key, by words as they lie in memory.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C, packed)]
-struct TunnelWords {
-    ip: IpWords,
+pub(crate) struct TunnelWords {
+    pub(crate) ip: IpWords,
     gre: u32,
 }
 
@@ -74,9 +74,6 @@ const _: () = assert!(size_of::<TunnelWords>() == GRE && size_of::<IpWords>() ==
 pub(crate) const TCP_CHECKSUM: usize = 36;
 /// Version 4, a header of five words.
 pub(crate) const NO_OPTIONS: u8 = 0x45;
-/// No key, no checksum, no sequence number; IPv4 (RFC 2784).
-pub(crate) const GRE_IPV4: u32 = u32::from_ne_bytes([0, 0, 8, 0]);
-
 /// State of a fast-path packet while its burst is processed, with the key of its side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FastPacket<K> {
@@ -230,7 +227,7 @@ impl<F: Frame> Engine<F> {
     /// shard is served.
     #[cold]
     #[inline(never)]
-    fn served_shard_elsewhere(&self, address: u32) -> Option<ShardIndex> {
+    pub(crate) fn served_shard_elsewhere(&self, address: u32) -> Option<ShardIndex> {
         self.shards.of_endpoint(u32::from_be(address)).filter(|&shard| self.duties.serves(shard))
     }
 
@@ -318,13 +315,13 @@ fn is_unusual(source: Endpoint, destination: Endpoint) -> bool {
 
 impl IpWords {
     #[inline(always)]
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         usize::from(u16::from_be(self.total_length))
     }
 
     /// Whether the checksum is right.
     #[inline(always)]
-    fn is_right(&self) -> bool {
+    pub(crate) fn is_right(&self) -> bool {
         checksum::is_right(zerocopy::transmute!(*self))
     }
 }
@@ -338,7 +335,7 @@ fn is_length(len: usize, mtu: usize) -> bool {
 
 /// Returns the first words of a frame.
 #[inline(always)]
-fn words<const N: usize>(frame: &[u8]) -> Option<[u64; N]> {
+pub(crate) fn words<const N: usize>(frame: &[u8]) -> Option<[u64; N]> {
     <[u64; N]>::read_from_prefix(frame).ok().map(|(words, _)| words)
 }
 

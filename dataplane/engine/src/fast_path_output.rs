@@ -4,12 +4,12 @@
 use weir_nat::{ChecksumDeltas, Delivery, Endpoint, Hash, InboundKey, OutboundKey};
 use weir_wire::checksum::{self, FoldedDelta};
 use weir_wire::frame::Frame;
-use weir_wire::ipv4;
+use weir_wire::{gre, ipv4};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::burst::SettledRun;
 use crate::engine::Engine;
-use crate::fast_path::{FastPacket, GRE, GRE_IPV4, Headers, IpWords, NO_OPTIONS, TCP_CHECKSUM};
+use crate::fast_path::{FastPacket, GRE, Headers, IpWords, NO_OPTIONS, TCP_CHECKSUM};
 use crate::rewrite::PacketEnd;
 use crate::shards::OUTER_TTL;
 use crate::{DropReason, EngineCounters, Side, ecn};
@@ -93,7 +93,15 @@ impl<F: Frame> Engine<F> {
                     && let Ok((front, _)) = TunnelHeader::mut_from_prefix(front)
                 {
                     let endpoint = shards.endpoint(home.shard);
-                    *front = TunnelHeader::new(inner, *len, endpoint, home.outer, identification);
+                    let (tos, dont_fragment) =
+                        (inner.version_tos[1], inner.fragment & DONT_FRAGMENT);
+                    *front = TunnelHeader::new(
+                        (tos, dont_fragment),
+                        gre::PROTOCOL_IPV4,
+                        *len,
+                        (endpoint, home.outer),
+                        identification,
+                    );
                 }
             }
             emit(counters, &mut out.access, frame);
@@ -106,14 +114,14 @@ impl<F: Frame> Engine<F> {
 /// Drops a packet for which there is no headroom or no room in the output.
 #[cold]
 #[inline(never)]
-fn discard<F>(counters: &EngineCounters, frame: F) {
+pub(crate) fn discard<F>(counters: &EngineCounters, frame: F) {
     counters.count_drops(DropReason::NoBuffer, 1);
     drop(frame);
 }
 
 /// Sends a finished frame.
 #[inline(always)]
-fn emit<F>(counters: &EngineCounters, out: &mut Vec<F>, frame: F) {
+pub(crate) fn emit<F>(counters: &EngineCounters, out: &mut Vec<F>, frame: F) {
     match out.len() < out.capacity() {
         true => out.push(frame),
         false => discard(counters, frame),
@@ -123,7 +131,7 @@ fn emit<F>(counters: &EngineCounters, out: &mut Vec<F>, frame: F) {
 /// A tunnel header (RFC 2784) without options and without a key, by words as they lie in memory.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C, packed)]
-struct TunnelHeader {
+pub(crate) struct TunnelHeader {
     /// Version and length, traffic class, total length, identification, fragmentation.
     first: u64,
     /// TTL, protocol, checksum, source.
@@ -136,28 +144,37 @@ const _: () = assert!(size_of::<TunnelHeader>() == GRE);
 
 impl TunnelHeader {
     /// Returns the tunnel header of a packet of `len` bytes, from the shard's endpoint to the home.
+    /// `tos` is the packet's traffic class, `protocol` its EtherType. "Don't fragment" is set or
+    /// not, as it lies in memory.
     #[inline(always)]
-    fn new(inner: &IpWords, len: u16, endpoint: u32, home: u32, identification: u16) -> Self {
+    pub(crate) fn new(
+        (tos, dont_fragment): (u8, u16),
+        protocol: u16,
+        len: u16,
+        (endpoint, home): (u32, u32),
+        identification: u16,
+    ) -> Self {
         const TTL_PROTOCOL: u64 = u16::from_ne_bytes([OUTER_TTL, ipv4::PROTOCOL_GRE]) as u64;
         let first = u64::from(NO_OPTIONS)
-            | u64::from(ecn::encapsulate(inner.version_tos[1])) << 8
+            | u64::from(ecn::encapsulate(tos)) << 8
             | u64::from((len + GRE as u16).to_be()) << 16
             | u64::from(identification.to_be()) << 32
-            | u64::from(inner.fragment & DONT_FRAGMENT) << 48;
+            | u64::from(dont_fragment) << 48;
         let second = TTL_PROTOCOL | u64::from(endpoint.to_be()) << 32;
         let home = u64::from(home.to_be());
         let checksum = checksum::of_words([first, second, home]);
         Self {
             first,
             second: second | u64::from(checksum) << 16,
-            third: home | u64::from(GRE_IPV4) << 32,
+            // No key, no checksum, no sequence number (RFC 2784).
+            third: home | u64::from(protocol.to_be()) << 48,
         }
     }
 }
 
 /// The bits of a packet's hash that choose its gateway.
 #[inline(always)]
-fn flow(hash: Hash) -> u32 {
+pub(crate) fn flow(hash: Hash) -> u32 {
     (hash.0 >> 32) as u32
 }
 

@@ -19,11 +19,7 @@ use crate::AccessMode;
 use crate::flow_key::FlowKey;
 use crate::ipv6::carries_ipv6;
 use crate::link_header::{TAGGED, UNTAGGED};
-
-#[path = "../tests/world/mod.rs"]
-mod world;
-
-use world::*;
+use crate::world::*;
 
 const VLAN: u16 = 100;
 const HOME_PLAIN: &str = "192.168.1.10";

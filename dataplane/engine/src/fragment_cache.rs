@@ -281,8 +281,7 @@ impl<F> FragmentCache<F> {
         dependency: Dependency,
         now_ms: u64,
     ) -> EarlyFragments {
-        let early =
-            self.index.get(&key).copied().map_or(EarlyFragments::NONE, |known| self.remove(known));
+        let early = self.take_waiting(&key);
         let kind = match (translation, key.home) {
             (Translation::Up { .. } | Translation::Up6 { .. }, _)
             | (Translation::Away, Some(_)) => RoomKind::Up,
@@ -374,6 +373,25 @@ impl<F> FragmentCache<F> {
         Ok(fallen)
     }
 
+    /// Returns the held fragments of a datagram, in order of arrival.
+    pub(crate) fn waiting(&self, key: &DatagramKey) -> impl Iterator<Item = &F> {
+        let known = self.index.get(key).and_then(|&known| self.datagrams[known as usize].as_ref());
+        let mut next = match known {
+            Some(Datagram { state: DatagramState::Early(early), .. }) => early.first,
+            _ => NONE,
+        };
+        std::iter::from_fn(move || {
+            let slot = self.slots.get(next as usize)?;
+            next = slot.next;
+            slot.frame.as_ref()
+        })
+    }
+
+    /// Forgets a datagram, and returns its held fragments.
+    pub(crate) fn take_waiting(&mut self, key: &DatagramKey) -> EarlyFragments {
+        self.index.get(key).copied().map_or(EarlyFragments::NONE, |known| self.remove(known))
+    }
+
     /// Returns the next of the fragments that waited, in order of arrival.
     pub(crate) fn release(&mut self, early: &mut EarlyFragments) -> Option<F> {
         let slot = self.slots.get_mut(early.first as usize)?;
@@ -412,6 +430,12 @@ impl<F> FragmentCache<F> {
             let (used, slots) = self.rooms[kind].usage();
             TableUse::new(names[kind], u64::from(used), u64::from(slots))
         })
+    }
+
+    /// Returns the usage of the room for fragments of homes, under this name.
+    pub(crate) fn held(&self, name: &'static str) -> TableUse {
+        let (used, slots) = self.rooms[RoomKind::EarlyUp as usize].usage();
+        TableUse::new(name, u64::from(used), u64::from(slots))
     }
 
     /// Forgets a datagram and all fragments that wait for its first; returns the number of these

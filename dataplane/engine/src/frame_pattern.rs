@@ -1,6 +1,6 @@
 //! Hot. The octets that all fast-path frames of a port have in common, compared eight at a time.
 
-use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_VLAN};
+use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_VLAN};
 use weir_wire::gre;
 use weir_wire::ipv4::{self, Ipv4};
 
@@ -15,8 +15,8 @@ pub(crate) const WORDS: usize = 8;
 pub(crate) const PLAIN_WORDS: usize = 4;
 
 /// What the first octets of a fast-path frame must be: for this port, with its VLAN tag, an IPv4
-/// packet that is no fragment and has no options; in a tunnel, a GRE packet without key, checksum
-/// and sequence number, and the same of the packet inside.
+/// packet that is no fragment and has no options, or an IPv6 packet; in a tunnel, a GRE packet over
+/// IPv4 without key, checksum and sequence number, and the same of the packet inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FramePattern {
     expected: [u64; WORDS],
@@ -24,32 +24,24 @@ pub(crate) struct FramePattern {
 }
 
 impl FramePattern {
-    /// Makes the pattern of the frames of a link, which carry tunnels or not.
-    pub(crate) fn new(link: &WorkerSide, has_tunnel: bool) -> Self {
-        let mut octets = Octets { expected: [0; 8 * WORDS], mask: [0; 8 * WORDS] };
-        octets.set(0, &link.mac.0);
-        let mut ip = UNTAGGED;
-        match link.vlan {
-            None => octets.set(12, &ETHERTYPE_IPV4.to_be_bytes()),
-            Some(id) => {
-                octets.set(12, &ETHERTYPE_VLAN.to_be_bytes());
-                // Priority and drop eligibility may be anything.
-                octets.set_masked(14, &id.to_be_bytes(), &0x0fff_u16.to_be_bytes());
-                octets.set(16, &ETHERTYPE_IPV4.to_be_bytes());
-                ip = TAGGED;
-            }
-        }
+    /// Makes the pattern of the frames of a link, which carry IPv4 in tunnels or without.
+    pub(crate) fn ipv4(link: &WorkerSide, has_tunnel: bool) -> Self {
+        let (mut octets, ip) = match has_tunnel {
+            true => Octets::of_tunnel(link, gre::PROTOCOL_IPV4),
+            false => Octets::of_link(link, ETHERTYPE_IPV4),
+        };
         octets.set_ip(ip);
-        if has_tunnel {
-            octets.set(ip + 9, &[ipv4::PROTOCOL_GRE]);
-            octets.set(ip + Ipv4::LEN, &[0, 0]);
-            octets.set(ip + Ipv4::LEN + 2, &gre::PROTOCOL_IPV4.to_be_bytes());
-            octets.set_ip(ip + GRE);
-        }
-        Self {
-            expected: zerocopy::transmute!(octets.expected),
-            mask: zerocopy::transmute!(octets.mask),
-        }
+        octets.pattern()
+    }
+
+    /// As [`ipv4`](Self::ipv4), of frames that carry IPv6.
+    pub(crate) fn ipv6(link: &WorkerSide, has_tunnel: bool) -> Self {
+        let (mut octets, ip) = match has_tunnel {
+            true => Octets::of_tunnel(link, gre::PROTOCOL_IPV6),
+            false => Octets::of_link(link, ETHERTYPE_IPV6),
+        };
+        octets.set_masked(ip, &[6 << 4], &[0xf0]);
+        octets.pattern()
     }
 
     /// Whether the first `N` words of a frame are as expected.
@@ -71,6 +63,40 @@ struct Octets {
 }
 
 impl Octets {
+    /// Sets the link header of a port. Returns the offset of what follows, too.
+    fn of_link(link: &WorkerSide, ethertype: u16) -> (Self, usize) {
+        let mut octets = Self { expected: [0; 8 * WORDS], mask: [0; 8 * WORDS] };
+        octets.set(0, &link.mac.0);
+        let end = match link.vlan {
+            None => UNTAGGED,
+            Some(id) => {
+                octets.set(12, &ETHERTYPE_VLAN.to_be_bytes());
+                // Priority and drop eligibility may be anything.
+                octets.set_masked(14, &id.to_be_bytes(), &0x0fff_u16.to_be_bytes());
+                TAGGED
+            }
+        };
+        octets.set(end - 2, &ethertype.to_be_bytes());
+        (octets, end)
+    }
+
+    /// Sets the link header of a port and a tunnel header of GRE over IPv4.
+    fn of_tunnel(link: &WorkerSide, protocol: u16) -> (Self, usize) {
+        let (mut octets, ip) = Self::of_link(link, ETHERTYPE_IPV4);
+        octets.set_ip(ip);
+        octets.set(ip + 9, &[ipv4::PROTOCOL_GRE]);
+        octets.set(ip + Ipv4::LEN, &[0, 0]);
+        octets.set(ip + Ipv4::LEN + 2, &protocol.to_be_bytes());
+        (octets, ip + GRE)
+    }
+
+    fn pattern(self) -> FramePattern {
+        FramePattern {
+            expected: zerocopy::transmute!(self.expected),
+            mask: zerocopy::transmute!(self.mask),
+        }
+    }
+
     fn set(&mut self, at: usize, octets: &[u8]) {
         self.set_masked(at, octets, &vec![0xff; octets.len()]);
     }

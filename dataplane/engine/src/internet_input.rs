@@ -9,12 +9,13 @@ use crate::burst::{Burst, PacketDirection, SettledRun};
 use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::{Network, sender};
-use crate::fast_path::FastDownstream;
+use crate::fast_path::{FastDownstream, GRE};
 use crate::flow_key::Toward;
 use crate::ip_input::{Packet, is_martian};
-use crate::ipv6::Packet6State;
+use crate::ipv6::{FastKey6, FastPacket6, Packet6State};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
+use crate::tunnel6::Inner4State;
 use crate::{DropReason, Side};
 
 /// Bytes by which the headers of a packet grow in front of the received ones when it enters a
@@ -77,22 +78,54 @@ impl PacketDirection for Down {
     }
 
     #[inline(always)]
-    fn read_ipv6<F: Frame>(
+    fn read_fast6<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &Engine<F>,
+        frame: &F,
+        packet: &mut FastPacket6,
+    ) -> bool {
+        engine.read_fast6_down::<LINK>(frame, packet)
+    }
+
+    #[inline(always)]
+    fn send_settled6<const LINK: usize, const TUNNEL: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: SettledRun<'_, '_, F, FastKey6>,
+    ) -> usize {
+        match (TUNNEL, engine.link(Side::Access).is_tagged()) {
+            (GRE, false) => engine.send_settled6_into_tunnels::<UNTAGGED>(LINK, run),
+            (GRE, true) => engine.send_settled6_into_tunnels::<TAGGED>(LINK, run),
+            (_, false) => engine.send_settled6_down::<UNTAGGED>(LINK, run),
+            (_, true) => engine.send_settled6_down::<TAGGED>(LINK, run),
+        }
+    }
+
+    fn read_slow6<F: Frame>(
         engine: &Engine<F>,
         frame: &mut F,
-        (packet, ..): (&mut Packet6State, &mut FastDownstream, &mut Downstream),
+        (packet, _): (&mut Packet6State, &mut Inner4State),
     ) {
         engine.read_internet6(frame, packet);
     }
 
-    #[inline(always)]
-    fn serve_ipv6<F: Frame, P: Pool<Frame = F>>(
+    fn serve6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
-        (packet, ..): (&Packet6State, &FastDownstream, &mut Downstream),
+        (packet, _): (&Packet6State, &mut Inner4State),
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_internet6(frame, packet, cx);
+    }
+
+    #[inline(always)]
+    fn serve_unsettled6<F: Frame, P: Pool<Frame = F>>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: &Packet6State,
+        cx: &mut Context<'_, P>,
+    ) {
+        // The flow may be settled: one of a home that sends a GRE key, or has a tunnel over IPv6,
+        // is sent here.
+        engine.forward6_down(frame, packet, cx);
     }
 
     fn set_look_up(slow: &mut Downstream, look_up: &LookUp) {

@@ -76,6 +76,7 @@ mod mark;
 mod ndp;
 mod neighbor;
 mod new_flows;
+mod outer_fragment;
 mod output;
 mod output_commit;
 mod packet_trace;
@@ -98,6 +99,9 @@ mod waiting_packet;
 /// its external name.
 #[cfg(test)]
 extern crate self as weir_engine;
+#[cfg(test)]
+#[path = "../tests/world/mod.rs"]
+mod world;
 
 pub use admin::{EngineAdmin, TABLES};
 pub use config::{

@@ -53,6 +53,8 @@ pub enum TracedStep {
     Redirected,
     /// To answer or to take it itself: ARP, a ping, a GRE keepalive, a datagram of replication.
     Local,
+    /// To hold a fragment of a tunnel packet until the packet is whole.
+    Hold,
     /// To send the home an ICMP error because of its TTL.
     TimeExceeded,
     /// To drop it.
@@ -319,6 +321,7 @@ fn up_step(step: UpstreamStep) -> TracedStep {
         | UpstreamStep::Pong
         | UpstreamStep::KeepaliveBack
         | UpstreamStep::Datagram => TracedStep::Local,
+        UpstreamStep::OuterFragment => TracedStep::Hold,
         UpstreamStep::TimeExceeded => TracedStep::TimeExceeded,
         UpstreamStep::Discard(reason) => TracedStep::Drop(reason),
     }

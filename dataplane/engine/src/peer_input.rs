@@ -80,6 +80,8 @@ impl<F: Frame> Engine<F> {
         match step {
             UpstreamStep::Translate => Ok(UpstreamStep::Stray),
             UpstreamStep::TimeExceeded => Ok(step),
+            // They come as one packet to the worker that receives them from the home.
+            UpstreamStep::OuterFragment => Err(DropReason::OuterFragment),
             // Packets that need no mapping are answered by the worker that receives them.
             _ => Err(DropReason::NotLocal),
         }

@@ -51,7 +51,8 @@ impl<F: Frame> EngineSetup<'_, F> {
     pub fn set_mac(&mut self, side: Side, mac: Mac) {
         self.engine.link_mut(side).set_mac(mac);
         let [access, internet] = &self.engine.links;
-        self.engine.patterns = patterns([access, internet], self.engine.mode);
+        let [patterns, patterns6] = patterns([access, internet], self.engine.mode);
+        (self.engine.patterns, self.engine.patterns6) = (patterns, patterns6);
         if side == Side::Access {
             self.engine.peers.set_header(self.engine.link(side).header_to(Mac::ZERO));
         }

@@ -26,7 +26,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 use crate::endpoints6::{Octets6, octets};
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::sender;
-use crate::fast_path::{FastDownstream, FastUpstream, GRE_IPV4, Headers, NO_OPTIONS};
+use crate::fast_path::{FastDownstream, FastUpstream, Headers, NO_OPTIONS};
 use crate::fast_path_output::edit;
 use crate::ip_input::Packet;
 use crate::ipv6::{Packet6State, PacketStep6, set_traffic_class};
@@ -38,11 +38,27 @@ use crate::slow_path::Way;
 use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, DropReason, Side, ecn};
 
+/// No key, no checksum, no sequence number; IPv4 (RFC 2784), as it lies in memory.
+const GRE_IPV4: u32 = u32::from_ne_bytes([0, 0, 8, 0]);
+
 /// The states of a frame from a home, of which a tunnel packet uses those of its inner packet.
 pub(crate) struct TunnelPacket<'a> {
     pub(crate) ipv6: &'a mut Packet6State,
     pub(crate) fast: &'a mut FastUpstream,
     pub(crate) slow: &'a mut Upstream,
+}
+
+/// State of an IPv4 packet in a tunnel over IPv6 while its burst is processed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inner4State {
+    pub(crate) fast: FastUpstream,
+    pub(crate) slow: Upstream,
+}
+
+impl Inner4State {
+    pub(crate) fn empty() -> Self {
+        Self { fast: FastUpstream::empty(), slow: Upstream::EMPTY }
+    }
 }
 
 /// A tunnel packet to a served endpoint, without its headers.

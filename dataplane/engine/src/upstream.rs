@@ -28,6 +28,8 @@ pub(crate) enum UpstreamStep {
     /// Send back a GRE keepalive: its inner packet is the answer, ready made by the home.
     KeepaliveBack,
     TimeExceeded,
+    /// Hold a fragment of a tunnel packet.
+    OuterFragment,
     /// Translate, as [`Translate`](Self::Translate), a packet that another worker redirected here.
     Stray,
     /// Translate a packet from the internet that another worker redirected here.

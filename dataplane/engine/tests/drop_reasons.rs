@@ -79,11 +79,11 @@ fn packets_from_the_access_side_are_dropped_for_one_reason_each() {
         (LocalProtocol, access(build::ipv4(HOME_A, WORKER_ACCESS).udp(1, 2, b"x"))),
         (
             OuterFragment,
-            access(build::ipv4(HOME_A, ENDPOINT).fragment(0, true).payload(47, [0; 64])),
+            access(build::ipv4(HOME_A, ENDPOINT).fragment(0, true).payload(47, [0; 61])),
         ),
         (
             OuterFragment,
-            access(build::ipv4(HOME_A, ENDPOINT).fragment(64, false).payload(47, [0; 9])),
+            access(build::ipv4(HOME_A, ENDPOINT).fragment(65_528, false).payload(47, [0; 9])),
         ),
         (OuterProtocol, access(build::ipv4(HOME_A, ENDPOINT).udp(1, 2, b"x"))),
         (TunnelIcmp, access(build::ipv4("10.9.9.9", ENDPOINT).port_unreachable(good()))),

@@ -7,7 +7,8 @@ use weir_flow::{RecordId, SlabId};
 use crate::admin::facet::Admin;
 use crate::admin::gauges::ShardGauges;
 use crate::endpoint::{Endpoint, Protocol, ShardIndex};
-use crate::ipv6::NO_CLAIM;
+use crate::ipv6::{Endpoint6, FlowKey6, NO_CLAIM};
+use crate::look_up::PacketKey;
 use crate::nat::Nat;
 use crate::ports::port_block::BlockId;
 use crate::replication::lane::{LANES, slab_of};
@@ -44,6 +45,34 @@ impl Admin<'_> {
     /// If state is lost, duplicated or counted wrongly.
     pub fn audit(self) {
         audit(self.nat);
+    }
+
+    /// For tests and simulations: returns the outer address of the home that has an inside IPv6
+    /// address, by the claims of this worker or by configuration.
+    pub fn holder_of_inside6(self, address: u128) -> Option<u32> {
+        let shard = self.nat.shard_of_inside6(address)?;
+        self.nat.home_with_inside6(shard, address).map(|home| home.outer)
+    }
+
+    /// For tests and simulations: returns the lane and the state of each record of an IPv6 flow.
+    /// Several workers may each have made one.
+    pub fn records_of_flow6(
+        self,
+        inside: Endpoint6,
+        remote: Endpoint6,
+        protocol: Protocol,
+    ) -> Vec<(usize, &'static str)> {
+        let (nat, key) = (self.nat, FlowKey6::new(inside, remote, protocol, true));
+        let mut records = Vec::new();
+        nat.outbound_index.find(key.hash(nat), |id| {
+            let record = nat.mappings.get(RecordId(id));
+            if key.differs(record) == 0 {
+                let lane = nat.mappings.slab_of(RecordId(id)).0 % LANES;
+                records.push((lane as usize, record.first.state.phase(protocol).name()));
+            }
+            false
+        });
+        records
     }
 }
 

@@ -72,7 +72,9 @@ impl fmt::Display for Protocol {
 }
 
 /// Index of a shard in the order of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Immutable, IntoBytes)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Immutable, IntoBytes,
+)]
 #[repr(transparent)]
 pub struct ShardIndex(pub u16);
 

@@ -162,6 +162,7 @@ impl Nat {
 mod tests {
     use super::*;
     use crate::config::{NatShardConfig, ShardRoom};
+    use crate::ipv6::Delegation;
     use weir_ids::ShardId;
 
     fn config(flows_max: u32, shards: u32) -> NatConfig {
@@ -213,6 +214,30 @@ mod tests {
         assert!(bytes <= 60_000_000 * 100, "{bytes} bytes");
         config.sessions_max = Some(config.flows_max);
         assert!(TableBytes::of(&config).total() > 60_000_000 * 100, "a limit of its own is why");
+    }
+
+    /// Half of 60 million flows are of IPv6, in the records and the index of the others: homes have
+    /// half of the ports, and claims of their prefixes. Without tunnels each home is two, one by
+    /// its address and one by its prefix, and claims nothing.
+    #[test]
+    fn a_flow_of_either_family_costs_at_most_100_bytes_at_60_million() {
+        let shards = 115;
+        let mut config = config(60_000_000, shards);
+        config.ports_per_subscriber = 1024;
+        for (shard, number) in config.shards.iter_mut().zip(0..) {
+            shard.public = vec![format!("198.18.{number}.0/29").parse().unwrap()];
+            shard.public6 = vec![format!("2001:db8:{number:x}::/48").parse().unwrap()];
+        }
+        assert!(u64::from(shards) * 256 * 1024 > 30_000_000);
+        let claimed = Some(Delegation::Claim { hold_sec: 3600 });
+        for (delegation, homes) in
+            [(claimed, 256), (Some(Delegation::Prefix { home_length: 56 }), 512)]
+        {
+            config.delegation = delegation;
+            config.shards.iter_mut().for_each(|shard| shard.subscribers_max = homes);
+            let bytes = TableBytes::of(&config).total();
+            assert!(bytes <= 60_000_000 * 100, "{delegation:?}: {bytes} bytes");
+        }
     }
 
     #[test]

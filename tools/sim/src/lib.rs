@@ -11,12 +11,12 @@
 //! - A history is its seed and its list of faults: two runs are equal event by event.
 //! - The invariants are checked while it runs (`world/checks.rs`, `world/lanes.rs`, `traffic.rs`;
 //!   for messages that wait for a core `world/messages.rs`, for packets that wait for copies
-//!   `world/commit.rs`); after the last fault the cluster must become whole, and lose nothing from
-//!   then on.
+//!   `world/commit.rs`, for the homes of IPv6 prefixes `world/prefixes.rs`); after the last fault
+//!   the cluster must become whole, and lose nothing from then on.
 //! - It uses no threads and no clock: time is virtual, in microseconds.
 //!
-//! Not simulated: ICMP errors, fragments, the kernel, DPDK, BGP itself (routes arrive late), and
-//! computing time beyond a fixed cost.
+//! Not simulated: homes without tunnels, ICMP errors, fragments, the kernel, DPDK, BGP itself
+//! (routes arrive late), and computing time beyond a fixed cost.
 
 #![forbid(unsafe_code)]
 

@@ -43,6 +43,11 @@ pub struct Options {
     /// Whether all settings have the source pool. Then flows to one server leave from its
     /// addresses and no others do, and some inside endpoints have flows of both kinds.
     pub has_pool: bool,
+    /// Whether every second home speaks IPv6 beside IPv4.
+    pub has_ipv6: bool,
+    /// Whether the IPv6 prefixes of homes are listed in the cluster's file; otherwise homes claim
+    /// them.
+    pub is_delegated: bool,
 
     /// Time from the first start until faults may occur.
     pub start_us: u64,
@@ -183,6 +188,8 @@ impl Options {
             probe_interval_us: 20_000,
             idle_sec: None,
             has_pool: Dice::stream(seed, 15).one_in(4),
+            has_ipv6: Dice::stream(seed, 17).one_in(2),
+            is_delegated: Dice::stream(seed, 16).one_in(4),
             start_us: 3_500_000,
             faults,
             faults_us: 8_000_000,

@@ -3,22 +3,24 @@
 //! ```text
 //!   homes 10.200.shard.home == GRE ==> 10.100.0.shard
 //!   access 10.1.node.worker | worker | internet 10.2.node.worker         servers 198.51.100.x
+//!                       2001:db8:ff01::node:worker           2001:db8:ff00::x
 //!   203.0.113.0/29, .8/29, ...: public addresses of shard 1, 2, ...
+//!   2001:db8:shard::/48: IPv6 addresses of the homes of a shard, two /64 for each home
 //! ```
 
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use weir_config::{Desired, Ipv6Settings, PolicySettings, PublicSettings};
 use weir_engine::{
     AccessMode, EngineConfig, FragmentLimits, LiveEngineSettings, LiveSettings, MssClamp,
-    ResourceLimits, Side, SideConfig,
+    ResourceLimits, Side, Side6Config, SideConfig,
 };
 use weir_map::LANES;
 use weir_nat::{
-    ActiveRules, CLASSES, ClassSettings, FlowClass, HomePrefixes, LiveNatSettings, NatConfig,
-    ShardRoom, Timeouts, home_addresses,
+    ActiveRules, CLASSES, ClassSettings, Delegation, FlowClass, HomePrefixes, LiveNatSettings,
+    NatConfig, ShardRoom, Timeouts, home_addresses,
 };
 use weir_node_core::FlowSettings;
 use weir_wire::ethernet::Mac;
@@ -50,6 +52,19 @@ pub(crate) const POOLED: u32 = SERVERS + 1;
 pub(crate) const PLAIN: u32 = SERVERS + 2;
 /// An address that all rules refuse.
 pub(crate) const FORBIDDEN: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 200);
+/// The servers of IPv6: [`SERVERS_COUNT`] from this one on.
+pub(crate) const SERVERS6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff00, 0, 0, 0, 0, 1);
+/// An IPv6 address that all rules refuse.
+pub(crate) const FORBIDDEN6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff00, 0, 0, 0, 0, 200);
+/// A stranger with IPv6.
+pub(crate) const STRANGER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff00, 0, 0, 0, 0, 0x666);
+/// Length of the IPv6 prefix that is all of a shard's homes, of the one that is a home's, and of
+/// the one that a home claims.
+const SHARD_LENGTH6: u8 = 48;
+const HOME_LENGTH6: u8 = 63;
+const CLAIM_LENGTH6: u8 = 64;
+/// Time for which a home keeps its prefix after its last flow.
+const CLAIM_HOLD_SEC: u32 = 5;
 /// The inside endpoint of the port forward.
 pub(crate) const FORWARD_INSIDE: SocketAddrV4 =
     SocketAddrV4::new(Ipv4Addr::new(192, 168, 1, 80), 443);
@@ -72,6 +87,16 @@ pub(crate) enum Station {
 
 pub(crate) fn address(position: WorkerPosition, side: Side) -> Ipv4Addr {
     Ipv4Addr::new(10, 1 + side as u8, position.node as u8, 1 + position.worker as u8)
+}
+
+/// Returns the IPv6 address of a worker on the internet side.
+pub(crate) fn address6(position: WorkerPosition) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0xff01, 0, 0, 0, position.node as u16, 1 + position.worker as u16)
+}
+
+/// Returns the IPv6 address of the internet switch.
+pub(crate) fn gateway6() -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0xff01, 0, 0, 0, SWITCH.into(), 1)
 }
 
 pub(crate) fn replication(position: WorkerPosition) -> SocketAddrV4 {
@@ -116,9 +141,33 @@ pub(crate) fn public(shard: u32) -> Ipv4Net {
     Ipv4Net::new_assert(first, 32 - ADDRESSES.ilog2() as u8)
 }
 
-/// Returns the prefix of a public address.
-pub(crate) fn public_prefix_of(address: Ipv4Addr) -> Ipv4Net {
-    Ipv4Net::new_assert(address, 32 - ADDRESSES.ilog2() as u8).trunc()
+/// Returns the IPv6 prefix of a shard's homes.
+pub(crate) fn public6(shard: u32) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, shard as u16, 0, 0, 0, 0, 0), SHARD_LENGTH6)
+}
+
+/// Returns the prefix of a public address that the internet switch has routes for.
+pub(crate) fn public_prefix_of(address: IpAddr) -> IpNet {
+    let length = match address {
+        IpAddr::V4(_) => 32 - ADDRESSES.ilog2() as u8,
+        IpAddr::V6(_) => SHARD_LENGTH6,
+    };
+    IpNet::new_assert(address, length).trunc()
+}
+
+/// Returns the /64 of an IPv6 address, the unit in which homes claim their addresses.
+pub(crate) fn claimed_prefix_of(address: Ipv6Addr) -> Ipv6Net {
+    Ipv6Net::new_assert(address, CLAIM_LENGTH6).trunc()
+}
+
+/// Returns the addresses that each switch is asked for a shard's next hop: the tunnel endpoint on
+/// the access side, the prefixes of both families on the other.
+pub(crate) fn routed(shard: u32) -> [(Side, IpAddr); 3] {
+    [
+        (Side::Access, endpoint(shard).into()),
+        (Side::Internet, public(shard).addr().into()),
+        (Side::Internet, public6(shard).addr().into()),
+    ]
 }
 
 /// Returns the lane that a public port belongs to: blocks are distributed in turn.
@@ -128,6 +177,28 @@ pub(crate) fn lane(port: u16) -> usize {
 
 pub(crate) fn home(shard: u32, home: u32) -> Ipv4Addr {
     Ipv4Addr::new(10, 200, shard as u8, 1 + home as u8)
+}
+
+/// Whether a home speaks IPv6 beside IPv4: every second one does, if any does.
+pub(crate) fn has_ipv6(options: &Options, shard: u32, home: u32) -> bool {
+    options.has_ipv6 && (shard + home) % 2 == 1
+}
+
+/// Returns the IPv6 prefix of a home, which contains two of those that it claims.
+fn home_prefix6(shard: u32, home: u32) -> Ipv6Net {
+    let first = Ipv6Addr::new(0x2001, 0xdb8, shard as u16, 2 * home as u16, 0, 0, 0, 0);
+    Ipv6Net::new_assert(first, HOME_LENGTH6)
+}
+
+/// Returns the address of a station of a home, in one of the home's two networks.
+pub(crate) fn inside6(shard: u32, home: u32, station: u16) -> Ipv6Addr {
+    let network = u128::from(station & 1) << 64;
+    Ipv6Addr::from_bits(home_prefix6(shard, home).addr().to_bits() | network | 0x10)
+}
+
+/// Returns the number of the home with this outer address in its shard.
+pub(crate) fn number(home: Ipv4Addr) -> u32 {
+    u32::from(home.octets()[3]) - 1
 }
 
 pub(crate) fn is_home(address: Ipv4Addr) -> bool {
@@ -163,12 +234,16 @@ pub(crate) fn engine_config(
     position: WorkerPosition,
     seed: [u64; 4],
 ) -> EngineConfig {
+    let internet6 = Side6Config {
+        address: Ipv6Net::new_assert(address6(position), 64),
+        gateways: vec![gateway6()],
+    };
     let side = |side: Side| SideConfig {
         mac: mac(Station::Worker(position), side),
         address: Ipv4Net::new_assert(address(position, side), 16),
         gateways: vec![gateway(side)],
         gateway_macs: Vec::new(),
-        ipv6: None,
+        ipv6: (side == Side::Internet).then(|| internet6.clone()),
         vlan: None,
         mtu: 1500,
     };
@@ -189,6 +264,10 @@ pub(crate) fn engine_config(
                 subscribers: SUBSCRIBERS_MAX * shards,
             },
             replicas: options.replicas.max(1),
+            delegation: Some(match options.is_delegated && options.has_ipv6 {
+                true => Delegation::Static,
+                false => Delegation::Claim { hold_sec: CLAIM_HOLD_SEC },
+            }),
             seed,
             timeouts: timeouts(options),
             quarantine_sec: options.idle_sec.map_or(nat.quarantine_sec, quarantine_sec),
@@ -203,9 +282,10 @@ pub(crate) fn engine_config(
 }
 
 /// Returns rules, classes and static mappings for the cluster's file. All of them refuse
-/// [`FORBIDDEN`] and nothing that homes otherwise send, so that a rule with rematch ends no flow;
-/// most give the flows to one server a class, and odd ones have a port forward. Half of them have a
-/// source pool, or all with `has_pool`, and half of them redirect the flows to one server.
+/// [`FORBIDDEN`], [`FORBIDDEN6`] and nothing that homes otherwise send, so that a rule with rematch
+/// ends no flow; most give the flows to one server a class, and odd ones have a port forward. Half
+/// of them have a source pool, or all with `has_pool`, and half of them redirect the flows to one
+/// server.
 pub(crate) fn policy(number: u64, has_pool: bool) -> String {
     let dice = &mut Dice::new(number);
     let mut text = String::new();
@@ -224,6 +304,10 @@ pub(crate) fn policy(number: u64, has_pool: bool) -> String {
     let _ = writeln!(
         text,
         "[[rule]]\nname = \"forbidden\"\nfrom = \"any\"\nremote = \"{FORBIDDEN}\"\naction = \"{action}\"\nrematch = {rematch}"
+    );
+    let _ = writeln!(
+        text,
+        "[[rule]]\nname = \"forbidden6\"\nfrom = \"any\"\nremote = \"{FORBIDDEN6}\"\naction = \"{action}\"\nrematch = {rematch}"
     );
     if dice.below(2) == 0 {
         let _ = writeln!(
@@ -250,6 +334,21 @@ pub(crate) fn policy(number: u64, has_pool: bool) -> String {
             "[[class]]\nid = {class}\nname = \"marked\"\ndscp = {dscp}\n\
              [[rule]]\nname = \"marked\"\nremote = \"{server}\"\naction = \"accept\"\nclass = \"marked\""
         );
+    }
+    text
+}
+
+/// Returns the part of the cluster's file about the IPv6 prefixes of homes.
+pub(crate) fn delegations(options: &Options) -> String {
+    if !options.is_delegated || !options.has_ipv6 {
+        return format!("[ipv6]\ndelegation = \"claim\"\nclaim_hold_sec = {CLAIM_HOLD_SEC}\n");
+    }
+    let mut text = "[ipv6]\ndelegation = \"static\"\n".to_owned();
+    for shard in 1..=options.shards {
+        for number in (0..options.homes_per_shard).filter(|home| has_ipv6(options, shard, *home)) {
+            let (home, prefix) = (home(shard, number), home_prefix6(shard, number));
+            let _ = writeln!(text, "[[delegation]]\nhome = \"{home}\"\nprefix = \"{prefix}\"");
+        }
     }
     text
 }
@@ -340,6 +439,8 @@ mod tests {
     fn shards_have_prefixes_of_their_own() {
         assert_eq!(public(1).to_string(), "203.0.113.0/29");
         assert_eq!(public(2).to_string(), "203.0.113.8/29");
-        assert_eq!(public_prefix_of(Ipv4Addr::new(203, 0, 113, 14)), public(2));
+        assert_eq!(public_prefix_of(Ipv4Addr::new(203, 0, 113, 14).into()), public(2).into());
+        assert_eq!(public_prefix_of(inside6(2, 3, 1).into()), public6(2).into());
+        assert_ne!(claimed_prefix_of(inside6(2, 3, 1)), claimed_prefix_of(inside6(2, 3, 0)));
     }
 }

@@ -2,9 +2,9 @@
 //! nodes it reaches.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use weir_engine::Side;
 use weir_routes::Route;
 
@@ -63,17 +63,19 @@ impl Switch {
     }
 
     /// Returns the worker that receives packets to this address.
-    pub(crate) fn next_hop(&self, to: Ipv4Addr) -> Option<WorkerPosition> {
+    pub(crate) fn next_hop(&self, to: IpAddr) -> Option<WorkerPosition> {
         let prefix = match self.side {
-            Side::Access => Ipv4Net::from(to),
+            Side::Access => IpNet::from(to),
             Side::Internet => site::public_prefix_of(to),
         };
-        self.routes.get(&IpNet::from(prefix))?.first().map(|best| best.from)
+        self.routes.get(&prefix)?.first().map(|best| best.from)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -85,7 +87,7 @@ mod tests {
             vec![Route { side: weir_routes::RouteSide::Internet, prefix, metric, next_hop }]
         };
         let [a, b] = [0, 1].map(|node| WorkerPosition { node, worker: 0 });
-        let to = site::public(1).addr();
+        let to = site::public(1).addr().into();
         assert_eq!(switch.next_hop(to), None);
         switch.learn(a, &routes(9));
         switch.learn(b, &routes(8));

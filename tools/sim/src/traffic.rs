@@ -7,6 +7,9 @@
 //!   stranger --probe--> [cluster]: must not arrive
 //! ```
 //!
+//! In every second history every second home speaks IPv6 beside IPv4. An IPv6 endpoint is not
+//! translated: it is its own public endpoint.
+//!
 //! Every packet carries its flow's number. A packet at the wrong home or server, or a stranger's
 //! packet at a home, fails the history; so does a change of the public endpoint of a protected
 //! socket: one whose flow was established when the cluster was whole, with at most one failure
@@ -14,12 +17,13 @@
 
 mod flow;
 mod packet;
+mod unwanted;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use weir_nat::{Endpoint, Protocol, SessionView};
-use weir_wire::{build, icmp, tcp, verify};
+use weir_nat::{Protocol, SessionEnds, SessionView};
+use weir_wire::verify;
 
 use crate::dice::Dice;
 use crate::options::Options;
@@ -31,7 +35,6 @@ use packet::{Mark, Seen};
 const SETTLED_US: u64 = 300_000;
 /// A flow that has sent so many packets without an answer is dead.
 const SILENT: u64 = 30;
-const STRANGER: Endpoint = Endpoint { address: 0xc633_6442, port: 666 };
 
 /// Totals of the traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,14 +44,19 @@ pub struct Counts {
     pub down_sent: u64,
     pub down_received: u64,
     pub probes: u64,
+    /// Unsolicited packets of IPv6, and packets of homes with the IPv6 address of another home.
+    pub probes6: u64,
+    pub forged: u64,
     /// Packets of homes that the rules refused, and packets that came through a port forward.
     pub forbidden: u64,
     pub forwarded: u64,
     /// ICMP errors and TCP resets of workers that reached homes.
     pub refusals: u64,
     pub flows: u64,
-    /// Mappings that had to survive a failure, counted once for each failure.
+    /// Mappings and IPv6 flows that had to survive a failure, counted once for each failure.
     pub protected: u64,
+    /// The IPv6 flows of these.
+    pub protected6: u64,
     /// Changes whose copies were counted when the first packet left that shows them, and changes
     /// that need not be copied by then.
     pub committed: u64,
@@ -63,13 +71,15 @@ pub struct Counts {
 pub(crate) struct Traffic {
     pub(crate) sockets: Vec<Socket>,
     pub(crate) flows: Vec<Flow>,
+    /// The numbers of the flows of IPv4, and of those of IPv6.
+    by_family: [Vec<usize>; 2],
     /// By public endpoint: the socket that was last seen with it.
-    holders: BTreeMap<(Endpoint, Protocol), usize>,
+    holders: BTreeMap<(SocketAddr, Protocol), usize>,
     /// By home: its last port.
     ports: BTreeMap<Ipv4Addr, u16>,
     /// If all settings have the source pool: by home and protocol, the last inside endpoint with
     /// one flow, and whether that is of the pool.
-    alone: Option<BTreeMap<(Ipv4Addr, Protocol), (Endpoint, bool)>>,
+    alone: Option<BTreeMap<(Ipv4Addr, Protocol), (SocketAddr, bool)>>,
     dice: Dice,
     pub(crate) counts: Counts,
     interval_us: u64,
@@ -96,6 +106,7 @@ impl Traffic {
         let mut traffic = Self {
             sockets: Vec::new(),
             flows: Vec::new(),
+            by_family: [Vec::new(), Vec::new()],
             holders: BTreeMap::new(),
             ports: BTreeMap::new(),
             alone: options.has_pool.then(BTreeMap::new),
@@ -110,18 +121,22 @@ impl Traffic {
                 for number in 0..options.lasting_flows {
                     let protocol = Protocol::ALL[number as usize % Protocol::ALL.len()];
                     traffic.open(shard, home, protocol, true);
+                    // The short flows of IPv6 have echoes among them.
+                    if site::has_ipv6(options, shard, home) && protocol != Protocol::Icmp {
+                        traffic.open6(shard, home, protocol, true);
+                    }
                 }
             }
         }
         traffic
     }
 
-    /// Opens a new flow of a home; returns its number.
+    /// Opens a new flow of IPv4 of a home; returns its number.
     fn open(&mut self, shard: u32, home: u32, protocol: Protocol, is_lasting: bool) -> usize {
         let outer = site::home(shard, home);
-        let port = self.ports.entry(outer).or_insert(20_000);
-        *port += 1;
-        let mut inside = Endpoint::new(0xc0a8_010a + u32::from(*port & 1), *port);
+        let port = self.next_port(outer);
+        let station = Ipv4Addr::new(192, 168, 1, 10 + (port & 1) as u8);
+        let mut inside = SocketAddr::new(station.into(), port);
         let mut server = site::SERVERS + self.dice.below(site::SERVERS_COUNT) as u32;
         if let Some(alone) = &mut self.alone {
             // A second flow of an inside endpoint, which has another mapping.
@@ -133,22 +148,37 @@ impl Traffic {
                 alone.insert((outer, protocol), (inside, server == site::POOLED));
             }
         }
-        self.sockets.push(Socket {
-            shard,
-            home: outer,
-            inside,
-            protocol,
-            is_pooled: self.alone.is_some() && server == site::POOLED,
-            public: None,
-            known: None,
-            protected: None,
-            left: None,
-        });
-        let service = if protocol == Protocol::Icmp { 0 } else { 443 };
-        let remote = Endpoint::new(server, service);
-        self.flows.push(Flow::new(self.sockets.len() - 1, remote, is_lasting));
+        let is_pooled = self.alone.is_some() && server == site::POOLED;
+        let socket = Socket::new((shard, outer), inside, protocol, is_pooled);
+        self.add(socket, Ipv4Addr::from_bits(server).into(), is_lasting)
+    }
+
+    /// Opens a new IPv6 flow of a home; returns its number.
+    fn open6(&mut self, shard: u32, home: u32, protocol: Protocol, is_lasting: bool) -> usize {
+        let outer = site::home(shard, home);
+        let port = self.next_port(outer);
+        let inside = SocketAddr::new(site::inside6(shard, home, port).into(), port);
+        let server = site::SERVERS6.to_bits() + u128::from(self.dice.below(site::SERVERS_COUNT));
+        let socket = Socket::new((shard, outer), inside, protocol, false);
+        self.add(socket, Ipv6Addr::from_bits(server).into(), is_lasting)
+    }
+
+    fn next_port(&mut self, home: Ipv4Addr) -> u16 {
+        let port = self.ports.entry(home).or_insert(20_000);
+        *port += 1;
+        *port
+    }
+
+    /// Adds a socket and its flow to a server.
+    fn add(&mut self, socket: Socket, server: IpAddr, is_lasting: bool) -> usize {
+        let service = if socket.protocol == Protocol::Icmp { 0 } else { 443 };
+        let flow = Flow::new(self.sockets.len(), SocketAddr::new(server, service), is_lasting);
+        let number = self.flows.len();
+        self.by_family[usize::from(socket.is_ipv6())].push(number);
+        self.sockets.push(socket);
+        self.flows.push(flow);
         self.counts.flows += 1;
-        self.flows.len() - 1
+        number
     }
 
     pub(crate) fn shard_of(&self, flow: usize) -> u32 {
@@ -160,12 +190,31 @@ impl Traffic {
         self.open(shard, home, protocol, false)
     }
 
+    /// As [`open_short`](Self::open_short), of IPv6; `None` if the home does not speak that.
+    pub(crate) fn open_short6(
+        &mut self,
+        options: &Options,
+        shard: u32,
+        home: u32,
+    ) -> Option<usize> {
+        if !site::has_ipv6(options, shard, home) {
+            return None;
+        }
+        let protocol = *self.dice.pick(&Protocol::ALL);
+        Some(self.open6(shard, home, protocol, false))
+    }
+
     /// Opens a lasting flow in place of one that is over; returns its number.
     pub(crate) fn follow(&mut self, over: usize) -> Option<usize> {
         let Flow { socket, is_lasting, .. } = self.flows[over];
         self.flows[over].stage = Stage::Over;
-        let Socket { shard, home, protocol, .. } = self.sockets[socket];
-        is_lasting.then(|| self.open(shard, u32::from(home.octets()[3]) - 1, protocol, true))
+        let socket = &self.sockets[socket];
+        let (shard, home, protocol) = (socket.shard, site::number(socket.home), socket.protocol);
+        let is_ipv6 = socket.is_ipv6();
+        is_lasting.then(|| match is_ipv6 {
+            false => self.open(shard, home, protocol, true),
+            true => self.open6(shard, home, protocol, true),
+        })
     }
 
     /// Returns the next packet of a flow, as its home sends it, and when the following one is due;
@@ -182,57 +231,9 @@ impl Traffic {
         self.counts.up_sent += 1;
         let mark = Mark { flow: number as u32, number: flow.sent_up as u32 };
         let inner = packet::build(socket.protocol, socket.inside, flow.remote, flags, mark);
-        let outer = build::ipv4(socket.home, site::endpoint(socket.shard)).gre(build::gre(), inner);
+        let outer = packet::encapsulate(socket.home, site::endpoint(socket.shard), &inner);
         let half_us = self.interval_us / 2;
         Some((outer, half_us + self.dice.below(2 * half_us)))
-    }
-
-    /// Makes a packet that the rules refuse: of an inside endpoint that some socket has, or of
-    /// another one of its home. Returns the shard's tunnel endpoint with it.
-    pub(crate) fn forbidden(&mut self) -> (Ipv4Addr, Vec<u8>) {
-        let number = self.dice.below(self.sockets.len() as u64) as usize;
-        let socket = &self.sockets[number];
-        let (port, flags) = match socket.protocol {
-            Protocol::Udp => (443, 0),
-            Protocol::Tcp => (443, tcp::SYN),
-            Protocol::Icmp => (0, icmp::ECHO_REQUEST),
-        };
-        let mut inside = socket.inside;
-        inside.port += 20_000 * self.dice.below(2) as u16;
-        let remote = Endpoint::new(site::FORBIDDEN.to_bits(), port);
-        let inner = packet::build(socket.protocol, inside, remote, flags, Mark::FORBIDDEN);
-        self.counts.forbidden += 1;
-        let shard = site::endpoint(socket.shard);
-        (shard, build::ipv4(socket.home, shard).gre(build::gre(), inner))
-    }
-
-    /// Makes a packet to the public endpoint of the port forward.
-    pub(crate) fn call(&mut self) -> (Ipv4Addr, Vec<u8>) {
-        let public = site::forward_public();
-        let to = Endpoint::new(public.ip().to_bits(), public.port());
-        let port = self.dice.between((1024, 65_000)) as u16;
-        let from = Endpoint::new(STRANGER.address, port);
-        let packet = packet::build(Protocol::Tcp, from, to, tcp::SYN, Mark::PROBE);
-        (*public.ip(), packet)
-    }
-
-    /// Makes an unsolicited packet to an endpoint that some socket has.
-    pub(crate) fn probe(&mut self) -> Option<(Ipv4Addr, Vec<u8>)> {
-        let number = self.dice.below(self.flows.len() as u64) as usize;
-        let flow = &self.flows[number];
-        let socket = &self.sockets[flow.socket];
-        let public = socket.public?;
-        // Its source is a stranger, or another port of a known remote.
-        let from = match self.dice.below(2) {
-            1 if socket.protocol != Protocol::Icmp => {
-                Endpoint::new(flow.remote.address, flow.remote.port + 1)
-            }
-            _ => STRANGER,
-        };
-        self.counts.probes += 1;
-        let flags = if socket.protocol == Protocol::Tcp { tcp::ACK } else { 0 };
-        let packet = packet::build(socket.protocol, from, public, flags, Mark::PROBE);
-        Some((Ipv4Addr::from_bits(public.address), packet))
     }
 
     /// Takes a packet that has reached the internet. Returns the server's answer; the error names
@@ -245,13 +246,17 @@ impl Traffic {
         if seen.mark == Mark::FORBIDDEN {
             return Err(format!("a packet leaves that all rules refuse: {seen:?}"));
         }
+        if seen.mark == Mark::FORGED {
+            return Err(format!("a packet of another home leaves: {seen:?}"));
+        }
         let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
             return Err(format!("a packet of no home leaves to the internet: {seen:?}"));
         };
         let number = flow.socket;
         let socket = &mut self.sockets[number];
-        let elsewhere = Endpoint::new(site::GARDEN.to_bits(), flow.remote.port);
-        let is_redirected = flow.remote.address == site::REDIRECTED && seen.to == elsewhere;
+        let elsewhere = SocketAddr::new(site::GARDEN.into(), flow.remote.port());
+        let is_redirected =
+            flow.remote.ip() == Ipv4Addr::from_bits(site::REDIRECTED) && seen.to == elsewhere;
         if !is_redirected && seen.to != flow.remote || seen.protocol != socket.protocol {
             return Err(format!("{socket} sent to {:?}, not to {:?}", flow.remote, seen.to));
         }
@@ -259,23 +264,22 @@ impl Traffic {
         if let Some(former) = former.filter(|_| socket.protected.is_some()) {
             return Err(format!("{socket} had the destination {former:?}, now {:?}", seen.to));
         }
-        let public = Ipv4Addr::from_bits(seen.from.address);
-        if !site::public(socket.shard).contains(&public) {
-            return Err(format!("{socket} leaves as {public}, which is no address of its shard"));
-        }
-        if self.alone.is_some() && site::is_of_pool(seen.from.address) != socket.is_pooled {
-            return Err(format!("{socket} leaves as {public} to {:?}: the wrong pool", seen.to));
+        let is_of_pool = match seen.from.ip() {
+            IpAddr::V4(public) if site::public(socket.shard).contains(&public) => {
+                site::is_of_pool(public.to_bits())
+            }
+            IpAddr::V6(_) if seen.from == socket.inside => false,
+            public => return Err(format!("{socket} leaves as {public}, which is not its own")),
+        };
+        if self.alone.is_some() && is_of_pool != socket.is_pooled {
+            return Err(format!("{socket} leaves as {} to {}: the wrong pool", seen.from, seen.to));
         }
         flow.got_up += 1;
         flow.first_us.get_or_insert(now_us);
         self.counts.up_received += 1;
         let before = socket.public.replace(seen.from);
         if let Some(protected) = socket.protected.filter(|it| *it != seen.from) {
-            return Err(format!(
-                "{socket} had {}, now {}",
-                packet::show(protected),
-                packet::show(seen.from)
-            ));
+            return Err(format!("{socket} had {protected}, now {}", seen.from));
         }
         let has_moved = before.is_some_and(|before| before != seen.from);
         let former = self.holders.insert((seen.from, seen.protocol), number);
@@ -285,26 +289,24 @@ impl Traffic {
         let socket = &self.sockets[number];
         let robbed = former.map(|former| &self.sockets[former]);
         if let Some(robbed) = robbed.filter(|it| it.protected == Some(seen.from)) {
-            let public = packet::show(seen.from);
-            return Err(format!("{socket} leaves as {public}, which {robbed} has"));
+            return Err(format!("{socket} leaves as {}, which {robbed} has", seen.from));
         }
         // A socket has one flow, whose number is the same.
         let rested_us = former.map(|former| now_us - self.flows[former].sent_us);
         if rested_us.is_some_and(|it| it < self.rest_us) && seen.protocol != Protocol::Tcp {
-            let public = packet::show(seen.from);
-            return Err(format!("{socket} leaves as {public}, which has not rested"));
+            return Err(format!("{socket} leaves as {}, which has not rested", seen.from));
         }
         let used = (seen.from, socket.home);
         let reply = self.reply(&seen);
         Ok(Arrived { reply, used, has_moved, is_shared })
     }
 
-    fn reply(&mut self, seen: &Seen) -> Option<(Ipv4Addr, Vec<u8>)> {
+    fn reply(&mut self, seen: &Seen) -> Option<(IpAddr, Vec<u8>)> {
         let flags = flow::answer(seen.protocol, seen.flags)?;
         self.flows[seen.mark.flow as usize].sent_down += 1;
         self.counts.down_sent += 1;
         let packet = packet::build(seen.protocol, seen.to, seen.from, flags, seen.mark);
-        Some((Ipv4Addr::from_bits(seen.from.address), packet))
+        Some((seen.from.ip(), packet))
     }
 
     /// Takes a packet that has left a tunnel at its home.
@@ -321,8 +323,7 @@ impl Traffic {
             return Err("something unknown goes to a home".into());
         };
         if seen.mark == Mark::PROBE && home == site::forward_home() {
-            let inside = site::FORWARD_INSIDE;
-            let is_forwarded = seen.to == Endpoint::new(inside.ip().to_bits(), inside.port());
+            let is_forwarded = seen.to == site::FORWARD_INSIDE.into();
             self.counts.forwarded += 1;
             return match is_forwarded {
                 true => Ok(()),
@@ -398,9 +399,13 @@ impl Traffic {
 
     /// Returns the number of sockets that must keep their public endpoints.
     pub(crate) fn count_protected(&mut self) -> usize {
-        let protected = self.sockets.iter().filter(|socket| socket.protected.is_some()).count();
-        self.counts.protected += protected as u64;
-        protected
+        let protected = self.sockets.iter().filter(|socket| socket.protected.is_some());
+        let [all, of_ipv6] = protected.fold([0, 0], |[all, of_ipv6], socket| {
+            [all + 1, of_ipv6 + u64::from(socket.is_ipv6())]
+        });
+        self.counts.protected += all;
+        self.counts.protected6 += of_ipv6;
+        all as usize
     }
 
     /// Returns what a packet shows that leaves a worker to the internet or to a home: its flow, its
@@ -417,15 +422,24 @@ impl Traffic {
         Some(Shown { flow, public, progress })
     }
 
-    /// Returns the key of the socket that a session belongs to.
-    ///
-    /// # Panics
-    /// If it is no session of IPv4: the sockets are.
-    pub(crate) fn inside_of(&self, session: &SessionView) -> Inside {
-        let ends = session.ipv4().expect("the sockets are of IPv4");
+    /// Returns the key of the socket that a session belongs to, and the session's public endpoint.
+    pub(crate) fn inside_of(&self, session: &SessionView) -> (Inside, SocketAddr) {
         let outer = session.home.ipv4().expect("homes have IPv4 addresses");
-        let is_pooled = self.alone.is_some() && site::is_of_pool(ends.public.address);
-        (outer, ends.inside, session.protocol, is_pooled)
+        let (inside, public, is_pooled) = match session.ends {
+            SessionEnds::Ipv4(ends) => {
+                let [inside, public] = [ends.inside, ends.public].map(|it| {
+                    SocketAddr::from(SocketAddrV4::new(Ipv4Addr::from_bits(it.address), it.port))
+                });
+                (inside, public, site::is_of_pool(ends.public.address))
+            }
+            SessionEnds::Ipv6(ends) => {
+                let address = Ipv6Addr::from_bits(ends.inside.address);
+                let inside = SocketAddrV6::new(address, ends.inside.port, 0, 0).into();
+                (inside, inside, false)
+            }
+        };
+        let is_pooled = self.alone.is_some() && is_pooled;
+        ((outer, inside, session.protocol, is_pooled), public)
     }
 
     /// Whether the mapping of an inside endpoint may have expired.
@@ -453,16 +467,16 @@ impl Traffic {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) flow: usize,
-    pub(crate) public: Endpoint,
+    pub(crate) public: SocketAddr,
     pub(crate) progress: Progress,
 }
 
 /// The result of a packet at a server.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(crate) reply: Option<(Ipv4Addr, Vec<u8>)>,
+    pub(crate) reply: Option<(IpAddr, Vec<u8>)>,
     /// The public endpoint that it came from, and its home.
-    pub(crate) used: (Endpoint, Ipv4Addr),
+    pub(crate) used: (SocketAddr, Ipv4Addr),
     /// True if the socket had another public endpoint before.
     pub(crate) has_moved: bool,
     /// True if another socket was seen with this public endpoint.

@@ -25,6 +25,7 @@ mod frames;
 mod lanes;
 mod losses;
 mod messages;
+mod prefixes;
 mod processes;
 mod promises;
 mod routes;

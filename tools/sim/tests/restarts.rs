@@ -48,6 +48,7 @@ fn options(seed: u64) -> Options {
         // Ports rest for four seconds: after that a site that has started again without etcd
         // continues.
         idle_sec: Some(12),
+        has_ipv6: seed.is_multiple_of(3),
         start_us: 6_000_000,
         is_one_by_one: false,
         ..Options::of_seed(seed)

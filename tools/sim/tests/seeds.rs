@@ -58,10 +58,13 @@ fn no_history_fails() {
         sum(|it| it.down_received),
         sum(|it| it.probes),
         sum(|it| it.forbidden),
+        sum(|it| it.probes6),
     ];
     assert!(packets.iter().all(|&count| count > 100 * SEEDS), "{packets:?}");
     assert!(sum(|it| it.forwarded) > 10 * SEEDS, "packets through the port forward");
     assert!(sum(|it| it.protected) > 10 * SEEDS, "flows that had to survive a failure");
+    assert!(sum(|it| it.protected6) > 2 * SEEDS, "IPv6 flows that had to survive a failure");
+    assert!(sum(|it| it.forged) > 10 * SEEDS, "packets of homes with an address of another one");
     assert!(sum(|it| it.reused) > 10 * SEEDS, "ports that were assigned again");
     assert!(sum(|it| it.shared) > SEEDS, "inside endpoints with flows of two source pools");
     let commits = [sum(|it| it.committed), sum(|it| it.uncommitted)];

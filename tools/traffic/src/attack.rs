@@ -25,7 +25,7 @@ use weir_wire::ethernet::Mac;
 
 use self::frames::Fixed;
 use crate::packet::{
-    Addresses, Direction, Kind, Mark, Segment, Template, first_fragment_len, identify,
+    Addresses, Direction, Ipv4, Kind, Mark, Segment, Template, first_fragment_len, identify,
 };
 use crate::permutation;
 use crate::scenario::{Access, ENDPOINTS, FIRST_INSIDE_PORT, HOMES, REMOTE_PORT, REMOTES};
@@ -221,14 +221,14 @@ impl Attacker {
             true => Segment::new(Direction::Upstream, mark.flow, 1, 0, template.payload_len()),
             false => Segment::default(),
         };
-        template.write::<TUNNEL, TCP>(bytes, self.addresses(next), mark, segment);
+        template.write::<Ipv4, TUNNEL, TCP>(bytes, self.addresses(next), mark, segment);
         if self.attack == Attack::Fragments {
             identify::<TUNNEL>(bytes, next.count as u16);
         }
     }
 
     #[inline]
-    fn addresses(&self, next: &Next) -> Addresses {
+    fn addresses(&self, next: &Next) -> Addresses<Ipv4> {
         let Next { count, random, .. } = *next;
         let AttackHome { mut home, mut tunnel, mut inside, .. } = self.home;
         let flow = count % FLOWS;
@@ -268,12 +268,15 @@ impl Attacker {
 
 fn template<const TUNNEL: bool>(attack: Attack, link: &Link) -> Template {
     let (from, to, way) = (link.gateway_mac, link.device_mac, Direction::Upstream);
-    let udp =
-        |len| Template::new::<TUNNEL, false>(from, to, way, len).of_no_flow::<TUNNEL, false>();
-    let shortest = Kind::<TUNNEL, false>::HEAD;
+    let udp = |len| {
+        Template::new::<Ipv4, TUNNEL, false>(from, to, way, len).of_no_flow::<TUNNEL, false>()
+    };
+    let shortest = Kind::<Ipv4, TUNNEL, false>::HEAD;
     match attack {
-        Attack::Syn => Template::new::<TUNNEL, true>(from, to, way, Kind::<TUNNEL, true>::HEAD)
-            .of_no_flow::<TUNNEL, true>(),
+        Attack::Syn => {
+            Template::new::<Ipv4, TUNNEL, true>(from, to, way, Kind::<Ipv4, TUNNEL, true>::HEAD)
+                .of_no_flow::<TUNNEL, true>()
+        }
         Attack::Fragments => udp(first_fragment_len::<TUNNEL>()).as_first_fragment::<TUNNEL>(),
         Attack::Ttl => udp(shortest).with_ttl::<TUNNEL, false>(1),
         _ => udp(shortest),

@@ -27,6 +27,8 @@ mod context;
 mod durations;
 mod error;
 mod experiment;
+mod family_experiments;
+mod family_rounds;
 mod figure;
 mod generator_process;
 mod huge_pages;

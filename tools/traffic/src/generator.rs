@@ -1,5 +1,29 @@
 //! The run of a generator: find the device, learn the translations, flood. One thread, both sides.
 
+/// Calls a method of the generator in the form of the traffic: address families, through tunnels
+/// or not, TCP or UDP. All of them are known at compile time in the method.
+macro_rules! in_form {
+    ($traffic:expr, $this:ident . $method:ident ( $($argument:expr),* )) => {{
+        use $crate::families::{BothFamilies, Families, OnlyIpv4, OnlyIpv6};
+        use $crate::scenario::{Access, Protocol};
+        macro_rules! of_families {
+            ($set:ty) => {
+                match ($traffic.access, $traffic.protocol) {
+                    (Access::Gre, Protocol::Udp) => $this.$method::<$set, true, false>($($argument),*),
+                    (Access::Gre, Protocol::Tcp) => $this.$method::<$set, true, true>($($argument),*),
+                    (Access::Plain, Protocol::Udp) => $this.$method::<$set, false, false>($($argument),*),
+                    (Access::Plain, Protocol::Tcp) => $this.$method::<$set, false, true>($($argument),*),
+                }
+            };
+        }
+        match $traffic.families {
+            Families::Ipv4 => of_families!(OnlyIpv4),
+            Families::Ipv6 => of_families!(OnlyIpv6),
+            Families::Both => of_families!(BothFamilies),
+        }
+    }};
+}
+
 mod attack;
 mod flood;
 mod learn;
@@ -29,6 +53,8 @@ pub enum GeneratorError {
     NoLink { side: &'static str },
     #[error("the device does not answer ARP for {address} on the {side} side")]
     NoDevice { side: &'static str, address: Ipv4Addr },
+    #[error("the device and its IPv6 gateway on the {side} side do not find each other")]
+    NoDevice6 { side: &'static str },
     #[error(
         "{missing} of {flows} flows were not translated in {attempts} attempts ({wrong} wrong answers)"
     )]
@@ -45,6 +71,8 @@ pub enum Progress {
         learned: u32,
         of: u32,
     },
+    /// The warm-up is over in which each flow was sent an answer.
+    Settled,
     /// `seconds` of `of_seconds`, warm-up included; the rate of the last second.
     Flood {
         seconds: f64,
@@ -107,16 +135,17 @@ impl Generator {
         Ok(())
     }
 
-    /// Requests the device's addresses on both sides until it has answered. Not needed for a device
+    /// Requests the device's addresses on both sides until it has answered, and where there is IPv6
+    /// has asked for the gateway. Not needed for a device
     /// that only forwards.
     pub fn resolve(&mut self, patience: Duration) -> Result<(), GeneratorError> {
         let give_up = Deadline::after(patience);
         let mut next_request = Deadline::after(Duration::ZERO);
         loop {
             for side in [&mut self.access, &mut self.internet] {
-                if side.gateway.device_mac.is_none() && next_request.is_over() {
-                    let request = side.gateway.request();
-                    side.send_arp(&request);
+                if !side.gateway.is_ready() && next_request.is_over() {
+                    let requests = [Some(side.gateway.request()), side.gateway.request6()];
+                    requests.iter().flatten().for_each(|request| side.send_link(request));
                 }
                 side.receive(&mut self.spare, |_| false);
             }
@@ -124,11 +153,14 @@ impl Generator {
                 next_request = Deadline::after(Duration::from_millis(100));
             }
             let sides = [("access", &self.access), ("internet", &self.internet)];
-            match sides.iter().find(|(_, side)| side.gateway.device_mac.is_none()) {
+            match sides.iter().find(|(_, side)| !side.gateway.is_ready()) {
                 None => break,
-                Some((name, side)) if give_up.is_over() => {
-                    let address = Ipv4Addr::from_bits(side.gateway.device_address);
-                    return Err(GeneratorError::NoDevice { side: name, address });
+                Some((side, Side { gateway, .. })) if give_up.is_over() => {
+                    let address = Ipv4Addr::from_bits(gateway.device_address);
+                    return Err(match gateway.device_mac {
+                        None => GeneratorError::NoDevice { side, address },
+                        Some(_) => GeneratorError::NoDevice6 { side },
+                    });
                 }
                 Some(_) => {}
             }

@@ -18,13 +18,14 @@
 //!   linux_nat: the kernel's own NAT, fed inside the kernel
 //! ```
 //!
-//! Pure parts, testable without DPDK: `attack`, `scenario`, `permutation`, `packet`, `table`,
-//! `ledger`, `latency`, `pacing`, `gateway`, `search::bisection`, `bench::rounds`.
+//! Pure parts, testable without DPDK: `attack`, `families`, `scenario`, `permutation`, `packet`,
+//! `table`, `ledger`, `latency`, `pacing`, `gateway`, `search::bisection`, `bench::rounds`.
 
 #![deny(unsafe_code)]
 
 pub mod attack;
 pub mod bench;
+pub mod families;
 pub mod gateway;
 pub mod generator;
 pub mod latency;

@@ -1,12 +1,13 @@
 //! The packets of the generated traffic, as bytes. Hot path: one write and one read per packet.
 //!
 //! ```text
-//!   internet side   Ethernet 14 |                  IPv4 20 | UDP 8 or TCP 20 | mark 16 | padding
-//!   access side     Ethernet 14 | IPv4 20 | GRE 4 | IPv4 20 | UDP 8 or TCP 20 | mark 16 | padding
+//!   internet side   Ethernet 14 |                  IP | UDP 8 or TCP 20 | mark 16 | padding
+//!   access side     Ethernet 14 | IPv4 20 | GRE 4 | IP | UDP 8 or TCP 20 | mark 16 | padding
 //! ```
 //!
-//! A packet of the internet side has 64 to 1518 bytes with the FCS, one of the access side 24 more;
-//! in plain mode both are the same.
+//! IP: IPv4, 20 bytes, or IPv6, 40 bytes (`packet/family.rs`). A packet of the internet side has 64
+//! to 1518 bytes with the FCS, 84 at least if it is IPv6; one of the access side has 24 more. In
+//! plain mode both are the same.
 //!
 //! The mark holds the flow, the lap of the flood, the direction, and the time of sending. A device
 //! under test cannot know it and must not change it, so it identifies a packet even if all
@@ -16,18 +17,20 @@
 //! words"): they are compared and copied, never computed with, and the Internet checksum does not
 //! depend on the byte order (RFC 1071 section 2(B)).
 
+mod family;
 mod variant;
+
+use std::marker::PhantomData;
 
 use weir_wire::checksum;
 use weir_wire::ethernet::{ETHERTYPE_IPV4, Mac};
-use weir_wire::gre::PROTOCOL_IPV4;
 use weir_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_TCP, PROTOCOL_UDP};
 
+pub use self::family::{Family, Ipv4, Ipv6};
 pub use self::variant::{first_fragment_len, identify};
 
-const TTL: u8 = 64;
 const ETHERNET_LEN: usize = 14;
-const IPV4_LEN: usize = 20;
+const IPV4_LEN: usize = Ipv4::HEADER_LEN;
 const GRE_LEN: usize = 4;
 const UDP_LEN: usize = 8;
 const TCP_LEN: usize = 20;
@@ -58,15 +61,15 @@ impl Direction {
     }
 }
 
-/// The kind of packet: through a tunnel or not, TCP or UDP. All offsets follow from it at compile
-/// time.
+/// The kind of packet: IPv4 or IPv6, through a tunnel or not, TCP or UDP. All offsets follow from
+/// it at compile time.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind<const TUNNEL: bool, const TCP: bool>;
+pub struct Kind<F: Family, const TUNNEL: bool, const TCP: bool>(PhantomData<F>);
 
-impl<const TUNNEL: bool, const TCP: bool> Kind<TUNNEL, TCP> {
-    /// Offset of the inner IPv4 header.
+impl<F: Family, const TUNNEL: bool, const TCP: bool> Kind<F, TUNNEL, TCP> {
+    /// Offset of the inner IP header.
     const IP: usize = ETHERNET_LEN + if TUNNEL { TUNNEL_LEN } else { 0 };
-    const L4: usize = Self::IP + IPV4_LEN;
+    const L4: usize = Self::IP + F::HEADER_LEN;
     const L4_LEN: usize = if TCP { TCP_LEN } else { UDP_LEN };
     const L4_CHECKSUM: usize = Self::L4 + if TCP { 16 } else { 6 };
     const PROTOCOL: u8 = if TCP { PROTOCOL_TCP } else { PROTOCOL_UDP };
@@ -78,10 +81,10 @@ impl<const TUNNEL: bool, const TCP: bool> Kind<TUNNEL, TCP> {
 
 /// The addresses of a packet as wire words: source in the low half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
+pub struct Addresses<F: Family> {
     /// Addresses of the tunnel; meaningless without a tunnel.
     pub outer: u64,
-    pub inner: u64,
+    pub inner: F::Pair,
     pub ports: u32,
 }
 
@@ -141,24 +144,26 @@ pub struct Template {
 impl Template {
     /// Makes a packet of `len` bytes without FCS (at least [`Kind::HEAD`]) from `source` to
     /// `destination` on the link.
-    pub fn new<const TUNNEL: bool, const TCP: bool>(
+    pub fn new<F: Family, const TUNNEL: bool, const TCP: bool>(
         source: Mac,
         destination: Mac,
         direction: Direction,
         len: usize,
     ) -> Self {
-        let len = len.max(Kind::<TUNNEL, TCP>::HEAD);
-        let (ip, l4) = (Kind::<TUNNEL, TCP>::IP, Kind::<TUNNEL, TCP>::L4);
+        let len = len.max(Kind::<F, TUNNEL, TCP>::HEAD);
+        let (ip, l4) = (Kind::<F, TUNNEL, TCP>::IP, Kind::<F, TUNNEL, TCP>::L4);
         let l4_len = (len - l4) as u16;
         let mut bytes = vec![0; len];
         bytes[..6].copy_from_slice(&destination.0);
         bytes[6..12].copy_from_slice(&source.0);
-        bytes[12..14].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
+        let ethertype = if TUNNEL { ETHERTYPE_IPV4 } else { F::ETHERTYPE };
+        bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
         if TUNNEL {
-            write_ipv4(&mut bytes[ETHERNET_LEN..], PROTOCOL_GRE, len - ETHERNET_LEN);
-            bytes[ip - 2..ip].copy_from_slice(&PROTOCOL_IPV4.to_be_bytes());
+            Ipv4::write_header(&mut bytes[ETHERNET_LEN..], PROTOCOL_GRE, len - ETHERNET_LEN);
+            // RFC 2784 section 2.3: the protocol type is the EtherType of the payload.
+            bytes[ip - 2..ip].copy_from_slice(&F::ETHERTYPE.to_be_bytes());
         }
-        write_ipv4(&mut bytes[ip..], Kind::<TUNNEL, TCP>::PROTOCOL, len - ip);
+        F::write_header(&mut bytes[ip..], Kind::<F, TUNNEL, TCP>::PROTOCOL, len - ip);
         if TCP {
             // Five words of header, a window of 64 KiB - 1.
             bytes[l4 + 12] = 5 << 4;
@@ -166,16 +171,16 @@ impl Template {
         } else {
             bytes[l4 + 4..l4 + 6].copy_from_slice(&l4_len.to_be_bytes());
         }
-        let mark = Kind::<TUNNEL, TCP>::MARK;
+        let mark = Kind::<F, TUNNEL, TCP>::MARK;
         bytes[mark..mark + 4].copy_from_slice(&direction.magic().to_le_bytes());
-        let pseudo = pseudo_sum(Kind::<TUNNEL, TCP>::PROTOCOL, l4_len);
+        let pseudo = pseudo_sum(Kind::<F, TUNNEL, TCP>::PROTOCOL, l4_len);
         Template {
             outer_sum: if TUNNEL {
                 words(&bytes[ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN])
             } else {
                 0
             },
-            ip_sum: words(&bytes[ip..l4]),
+            ip_sum: F::header_sum(&bytes[ip..l4]),
             l4_sum: words(&bytes[l4..]) + pseudo,
             payload_len: (len - mark) as u32,
             bytes,
@@ -200,14 +205,14 @@ impl Template {
     /// Writes a packet into `bytes`, which must be [`Template::len`] long (other lengths are left
     /// unchanged). `segment` is used for TCP only.
     #[inline(always)]
-    pub fn write<const TUNNEL: bool, const TCP: bool>(
+    pub fn write<F: Family, const TUNNEL: bool, const TCP: bool>(
         &self,
         bytes: &mut [u8],
-        addresses: Addresses,
+        addresses: Addresses<F>,
         mark: Mark,
         segment: Segment,
     ) {
-        let size = Kind::<TUNNEL, TCP>::HEAD;
+        let size = Kind::<F, TUNNEL, TCP>::HEAD;
         if bytes.len() != self.bytes.len() {
             return;
         }
@@ -218,17 +223,13 @@ impl Template {
             rest.copy_from_slice(padding);
         }
         if TUNNEL {
-            let sum = self.outer_sum + halves(addresses.outer);
-            put(head, ETHERNET_LEN + 10, (!fold(sum)).to_le_bytes());
-            put(head, ETHERNET_LEN + 12, addresses.outer.to_le_bytes());
+            Ipv4::put_addresses(head, ETHERNET_LEN, self.outer_sum, addresses.outer);
         }
-        let ip = Kind::<TUNNEL, TCP>::IP;
-        put(head, ip + 10, (!fold(self.ip_sum + halves(addresses.inner))).to_le_bytes());
-        put(head, ip + 12, addresses.inner.to_le_bytes());
-        let l4 = Kind::<TUNNEL, TCP>::L4;
+        F::put_addresses(head, Kind::<F, TUNNEL, TCP>::IP, self.ip_sum, addresses.inner);
+        let l4 = Kind::<F, TUNNEL, TCP>::L4;
         put(head, l4, addresses.ports.to_le_bytes());
         let mut sum = self.l4_sum
-            + halves(addresses.inner)
+            + F::sum(addresses.inner)
             + u64::from(addresses.ports)
             + u64::from(mark.flow)
             + u64::from(mark.lap)
@@ -246,8 +247,8 @@ impl Template {
         let checksum = !fold(sum);
         // RFC 768: a UDP checksum of zero is sent as all ones.
         let checksum = if !TCP && checksum == 0 { 0xffff } else { checksum };
-        put(head, Kind::<TUNNEL, TCP>::L4_CHECKSUM, checksum.to_le_bytes());
-        let at = Kind::<TUNNEL, TCP>::MARK;
+        put(head, Kind::<F, TUNNEL, TCP>::L4_CHECKSUM, checksum.to_le_bytes());
+        let at = Kind::<F, TUNNEL, TCP>::MARK;
         put(head, at + 4, mark.flow.to_le_bytes());
         put(head, at + 8, mark.lap.to_le_bytes());
         put(head, at + 12, mark.stamp.to_le_bytes());
@@ -256,8 +257,8 @@ impl Template {
 
 /// The content of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    pub addresses: Addresses,
+pub struct Seen<F: Family> {
+    pub addresses: Addresses<F>,
     pub mark: Mark,
     pub checksums_right: bool,
 }
@@ -266,41 +267,42 @@ pub struct Seen {
 /// Every checksum is computed from all the bytes that it covers; a UDP checksum of zero (none) is
 /// wrong, since the generator sends one.
 #[inline(always)]
-pub fn read<const TUNNEL: bool, const TCP: bool>(
+pub fn read<F: Family, const TUNNEL: bool, const TCP: bool>(
     frame: &[u8],
     direction: Direction,
-) -> Option<Seen> {
-    let (head, rest) = frame.split_at_checked(Kind::<TUNNEL, TCP>::HEAD)?;
+) -> Option<Seen<F>> {
+    let (head, rest) = frame.split_at_checked(Kind::<F, TUNNEL, TCP>::HEAD)?;
     let (ip, l4, at) =
-        (Kind::<TUNNEL, TCP>::IP, Kind::<TUNNEL, TCP>::L4, Kind::<TUNNEL, TCP>::MARK);
-    let is_ours = word16(head, 12) == ETHERTYPE_IPV4.swap_bytes()
+        (Kind::<F, TUNNEL, TCP>::IP, Kind::<F, TUNNEL, TCP>::L4, Kind::<F, TUNNEL, TCP>::MARK);
+    let ethertype = if TUNNEL { ETHERTYPE_IPV4 } else { F::ETHERTYPE };
+    let is_ours = word16(head, 12) == ethertype.swap_bytes()
         && word32(head, at) == direction.magic()
-        && is_whole(head, ip, Kind::<TUNNEL, TCP>::PROTOCOL, frame.len() - ip);
+        && F::is_whole(head, ip, Kind::<F, TUNNEL, TCP>::PROTOCOL, frame.len() - ip);
     if !is_ours {
         return None;
     }
     let mut outer = 0;
     let mut is_right = true;
     if TUNNEL {
-        let gre = u32::from(PROTOCOL_IPV4).swap_bytes();
+        let gre = u32::from(F::ETHERTYPE).swap_bytes();
         if word32(head, ip - GRE_LEN) != gre
-            || !is_whole(head, ETHERNET_LEN, PROTOCOL_GRE, frame.len() - ETHERNET_LEN)
+            || !Ipv4::is_whole(head, ETHERNET_LEN, PROTOCOL_GRE, frame.len() - ETHERNET_LEN)
         {
             return None;
         }
-        outer = word64(head, ETHERNET_LEN + 12);
-        is_right = fold(words(&head[ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN])) == 0xffff;
+        outer = Ipv4::addresses(head, ETHERNET_LEN);
+        is_right = Ipv4::is_header_right(head, ETHERNET_LEN);
     }
-    let inner = word64(head, ip + 12);
+    let inner = F::addresses(head, ip);
     let l4_len = (frame.len() - l4) as u16;
-    let mut sum = pseudo_sum(Kind::<TUNNEL, TCP>::PROTOCOL, l4_len)
-        + halves(inner)
-        + words(&head[l4..Kind::<TUNNEL, TCP>::HEAD]);
+    let mut sum = pseudo_sum(Kind::<F, TUNNEL, TCP>::PROTOCOL, l4_len)
+        + F::sum(inner)
+        + words(&head[l4..Kind::<F, TUNNEL, TCP>::HEAD]);
     if !rest.is_empty() {
         // The preceding part has an even length.
         sum += u64::from((checksum::partial(rest) as u16).swap_bytes());
     }
-    is_right = is_right & (fold(words(&head[ip..l4])) == 0xffff) & (fold(sum) == 0xffff);
+    is_right = is_right & F::is_header_right(head, ip) & (fold(sum) == 0xffff);
     if !TCP {
         is_right =
             is_right & (word16(head, l4 + 6) != 0) & (word16(head, l4 + 4) == l4_len.swap_bytes());
@@ -316,31 +318,17 @@ pub fn read<const TUNNEL: bool, const TCP: bool>(
     })
 }
 
+/// Returns the EtherType of a frame; 0 if it is too short to have one.
+#[inline(always)]
+pub fn ethertype(frame: &[u8]) -> u16 {
+    frame.get(12..14).map_or(0, |bytes| word16(bytes, 0).swap_bytes())
+}
+
 /// Returns the flow that a packet claims to belong to, unchecked: enough to prefetch its record.
 #[inline(always)]
-pub fn claimed_flow<const TUNNEL: bool, const TCP: bool>(frame: &[u8]) -> Option<u32> {
-    let head = frame.get(..Kind::<TUNNEL, TCP>::HEAD)?;
-    Some(word32(head, Kind::<TUNNEL, TCP>::MARK + 4))
-}
-
-/// True if there is an IPv4 header without options at `at`, not a fragment, of the right protocol
-/// and length. The device may change the type of service, the identification, "don't fragment" and
-/// the TTL.
-#[inline(always)]
-fn is_whole(head: &[u8], at: usize, protocol: u8, len: usize) -> bool {
-    const MASK: u64 = u64::from_le_bytes([0xff, 0, 0xff, 0xff, 0, 0, 0x3f, 0xff]);
-    let len = (len as u16).to_be_bytes();
-    let right = u64::from_le_bytes([0x45, 0, len[0], len[1], 0, 0, 0, 0]);
-    word64(head, at) & MASK == right && head[at + 9] == protocol
-}
-
-fn write_ipv4(header: &mut [u8], protocol: u8, total_len: usize) {
-    header[0] = 0x45;
-    header[2..4].copy_from_slice(&(total_len as u16).to_be_bytes());
-    // Don't fragment.
-    header[6] = 0x40;
-    header[8] = TTL;
-    header[9] = protocol;
+pub fn claimed_flow<F: Family, const TUNNEL: bool, const TCP: bool>(frame: &[u8]) -> Option<u32> {
+    let head = frame.get(..Kind::<F, TUNNEL, TCP>::HEAD)?;
+    Some(word32(head, Kind::<F, TUNNEL, TCP>::MARK + 4))
 }
 
 /// Returns protocol and length of the pseudo header (RFC 768, RFC 9293 section 3.1), as wire words.
@@ -358,11 +346,6 @@ fn words(bytes: &[u8]) -> u64 {
         _ => 0,
     };
     chunks.fold(tail, |sum, word| sum + u64::from(word32(word, 0)))
-}
-
-#[inline(always)]
-fn halves(pair: u64) -> u64 {
-    (pair & 0xffff_ffff) + (pair >> 32)
 }
 
 /// Folds to 16 bits with end-around carry; sums here are below 2^48.

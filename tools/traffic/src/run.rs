@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_dpdk::{Eal, EalConfig, HugePages, MbufPool, Port, PortConfig};
 
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Gateway6};
 use crate::generator::{
     Flood, FloodPlan, Generator, GeneratorError, Load, Progress, Size, Traffic, TrafficError,
 };
@@ -19,7 +19,7 @@ const BUFFERS: u32 = 16_384;
 const DESCRIPTORS: u16 = 1024;
 const MTU: u16 = 1500;
 const MEMORY_MB: usize = 128;
-/// Time limits for the device to connect, and to answer ARP.
+/// Time limits for the device to connect, and to answer ARP and neighbor discovery.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(10);
 /// The same for a device that translates: it may build the tables of sixty million flows first, or
 /// compile a million rules.
@@ -34,6 +34,8 @@ pub struct SidePlan {
     pub gateway: u32,
     /// The address of the device under test, host order.
     pub device_address: u32,
+    /// The same of IPv6, if the side has it.
+    pub gateway6: Option<Gateway6>,
 }
 
 /// The task once the device is found.
@@ -104,8 +106,12 @@ pub enum RunError {
 /// event. Once per process: DPDK has one EAL. The generator runs in the calling thread, which is
 /// DPDK's main thread: its buffers come from a private cache.
 pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError> {
-    let traffic =
-        Traffic { access: plan.scenario.access(), protocol: plan.protocol, size: plan.size };
+    let traffic = Traffic {
+        access: plan.scenario.access(),
+        protocol: plan.protocol,
+        families: plan.scenario.families(),
+        size: plan.size,
+    };
     traffic.check()?;
     let passes_through = plan.device == Device::PassesThrough;
     if passes_through && matches!(&plan.task, Task::Search(search) if search.establishes()) {
@@ -179,6 +185,7 @@ fn side(
         address: plan.gateway,
         device_address: plan.device_address,
         device_mac: None,
+        ipv6: plan.gateway6,
     };
     Ok(Side::new(port, pool.clone(), gateway))
 }

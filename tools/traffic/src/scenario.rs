@@ -7,12 +7,16 @@
 //! | hosts in a home, GRE mode | 192.168.1.10 to .13, the same in every home |
 //! | public prefixes | 198.18.0.0/16, eight addresses a shard or more (RFC 2544 appendix C.2.2) |
 //! | remote hosts | 198.19.0.0/20, port 443 |
+//! | homes, IPv6 | 2001:db8::/33, a prefix of 56 bits each, the hosts in its first /64 |
+//! | remote hosts, IPv6 | 2001:db8:8000::1 to ::1000, port 443 |
 //!
-//! RFC 2544 reserves 198.18.0.0/15 for benchmarks.
+//! RFC 2544 reserves 198.18.0.0/15 for benchmarks. The prefix that RFC 5180 reserves for them has
+//! room for 65,536 networks, fewer than a run has homes, so IPv6 has that of documents (RFC 3849).
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::attack::{AttackHome, FORGED_HOMES};
+use crate::families::Families;
 use crate::permutation::shuffled_in_pieces;
 
 pub(crate) const HOMES: u32 = u32::from_be_bytes([10, 128, 0, 0]);
@@ -25,6 +29,16 @@ pub(crate) const REMOTES: u32 = u32::from_be_bytes([198, 19, 0, 0]);
 pub(crate) const REMOTE_PORT: u16 = 443;
 pub(crate) const FIRST_INSIDE_PORT: u16 = 20_000;
 const HOSTS_PER_HOME: u32 = 4;
+const HOMES6: u128 = 0x2001_0db8 << 96;
+/// Bits of an address behind the prefix of its home.
+const HOME6_SHIFT: u32 = 72;
+/// Last octets of a host's IPv6 address in a home.
+const HOSTS6: u32 = 0x10;
+const REMOTES6: u128 = 0x2001_0db8_8000 << 80 | 1;
+/// Length of the IPv6 prefix of a home.
+pub const HOME_LENGTH6: u8 = 128 - HOME6_SHIFT as u8;
+/// Remote hosts of each family.
+const REMOTE_HOSTS: u32 = 4096;
 const PUBLIC_PER_SHARD_MIN: u32 = 8;
 /// Ports of an address that a translator assigns, and the block in which it assigns them.
 const PORTS_PER_ADDRESS: u32 = 64_512;
@@ -58,7 +72,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// The addresses of one flow. Host order.
+/// The addresses of one flow, in both families. Host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowPlan {
     /// Address of the home: outer source in GRE mode.
@@ -67,6 +81,9 @@ pub struct FlowPlan {
     pub tunnel: u32,
     pub inside: Endpoint,
     pub remote: Endpoint,
+    /// The same host with its IPv6 address, and another remote host. The ports are those of IPv4.
+    pub inside6: u128,
+    pub remote6: u128,
 }
 
 /// The number of flows and homes, and their place in the address plan.
@@ -80,6 +97,7 @@ pub struct Scenario {
     subscribers_per_shard: u32,
     first_shard: u32,
     access: Access,
+    families: Families,
     seed: u64,
 }
 
@@ -111,6 +129,7 @@ impl Scenario {
             subscribers_per_shard: SUBSCRIBERS_PER_SHARD,
             first_shard: 0,
             access: Access::Gre,
+            families: Families::Ipv4,
             seed,
         }
         .checked()
@@ -142,6 +161,10 @@ impl Scenario {
 
     pub fn with_access(self, access: Access) -> Result<Self, ScenarioError> {
         Scenario { access, ..self }.checked()
+    }
+
+    pub fn with_families(self, families: Families) -> Result<Self, ScenarioError> {
+        Scenario { families, ..self }.checked()
     }
 
     fn checked(self) -> Result<Self, ScenarioError> {
@@ -198,6 +221,10 @@ impl Scenario {
 
     pub fn access(&self) -> Access {
         self.access
+    }
+
+    pub fn families(&self) -> Families {
+        self.families
     }
 
     pub fn subscribers(&self) -> u32 {
@@ -273,10 +300,24 @@ impl Scenario {
         )
     }
 
+    /// Returns the IPv6 prefix of a shard's homes, counted likewise: network address and prefix
+    /// length.
+    pub fn public6_prefix(&self, shard: u32) -> (Ipv6Addr, u8) {
+        let homes = self.homes_per_shard();
+        let first = HOMES6 | u128::from((self.first_shard + shard) * homes) << HOME6_SHIFT;
+        (Ipv6Addr::from_bits(first), HOME_LENGTH6 - homes.trailing_zeros() as u8)
+    }
+
     /// Returns the number of ports that a home may hold: a translator that draws them at random
-    /// from whole blocks needs twice the number in use.
+    /// from whole blocks needs twice the number in use. Of homes with both families half of the
+    /// flows take ports, a few more or less in each.
     pub fn ports_per_subscriber(&self) -> u32 {
-        (2 * self.flows_of_a_home()).next_multiple_of(PORT_BLOCK)
+        let flows = match self.families {
+            Families::Ipv4 => self.flows_of_a_home(),
+            Families::Both => self.flows_of_a_home().div_ceil(2),
+            Families::Ipv6 => 1,
+        };
+        (2 * flows).next_multiple_of(PORT_BLOCK)
     }
 
     /// Returns the order of creation: element `i` is the flow number (its position in the flood) of
@@ -292,15 +333,16 @@ impl Scenario {
         let shard = self.first_shard + subscriber / self.subscribers_per_shard;
         let home = HOMES + shard * self.homes_per_shard() + subscriber % self.subscribers_per_shard;
         let inside = self.inside_address(home, within);
+        // An odd factor spreads neighbouring flows over all remote hosts.
+        let remote = created.wrapping_mul(2_654_435_761) % REMOTE_HOSTS;
+        let host6 = u128::from(HOSTS6 + within % HOSTS_PER_HOME);
         FlowPlan {
             home,
             tunnel: ENDPOINTS + shard,
             inside: Endpoint { address: inside, port: FIRST_INSIDE_PORT + within as u16 },
-            // An odd factor spreads neighbouring flows over all 4,096 remote hosts.
-            remote: Endpoint {
-                address: REMOTES + created.wrapping_mul(2_654_435_761) % 4096,
-                port: REMOTE_PORT,
-            },
+            remote: Endpoint { address: REMOTES + remote, port: REMOTE_PORT },
+            inside6: HOMES6 | u128::from(home - HOMES) << HOME6_SHIFT | host6,
+            remote6: REMOTES6 + u128::from(remote),
         }
     }
 
@@ -336,137 +378,4 @@ fn prefix_len(addresses: u32) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn no_two_flows_share_home_and_inside_endpoint() {
-        for access in [Access::Gre, Access::Plain] {
-            let scenario = Scenario::new(50_000, 64, 1).unwrap().with_access(access).unwrap();
-            let seen: HashSet<_> = (0..50_000)
-                .map(|created| scenario.flow(created))
-                .map(|flow| (flow.home, flow.inside.address, flow.inside.port))
-                .collect();
-            assert_eq!(seen.len(), 50_000);
-        }
-    }
-
-    #[test]
-    fn homes_use_the_same_private_addresses_behind_tunnels_and_their_own_without() {
-        let gre = Scenario::new(128, 64, 1).unwrap();
-        assert_eq!(gre.flow(0).inside, gre.flow(64).inside);
-        assert_ne!(gre.flow(0).home, gre.flow(64).home);
-        let plain = gre.with_access(Access::Plain).unwrap();
-        assert_eq!(plain.flow(64).inside.address, plain.flow(64).home);
-    }
-
-    #[test]
-    fn a_million_flows_need_sixty_two_shards() {
-        let scenario = Scenario::new(1_000_000, 64, 1).unwrap();
-        assert_eq!((scenario.subscribers(), scenario.shards()), (15_625, 62));
-        let last = scenario.flow(999_999);
-        assert_eq!(Ipv4Addr::from_bits(last.tunnel), scenario.tunnel_endpoint(61));
-        let public = scenario.assumed_public(999_999).address;
-        assert_eq!(public & !7, scenario.public_prefix(61).0.to_bits());
-        assert_eq!(scenario.public_prefix(61).1, 29);
-    }
-
-    #[test]
-    fn every_home_lies_in_the_prefix_of_its_shard_and_no_prefix_in_another() {
-        let scenario =
-            Scenario::new(10_000, 10, 1).unwrap().with_subscribers_per_shard(100).unwrap();
-        assert_eq!((scenario.subscribers(), scenario.shards()), (1000, 10));
-        for created in (0..10_000).step_by(10) {
-            let home = scenario.flow(created).home;
-            let (network, length) = scenario.source_prefix(created / 10 / 100);
-            assert_eq!(length, 25);
-            assert_eq!(home >> 7, network.to_bits() >> 7);
-        }
-    }
-
-    #[test]
-    fn scenarios_beside_each_other_share_no_address() {
-        let of = |first_shard| {
-            let scenario = Scenario::new(10_000, 10, 1).unwrap();
-            let scenario = scenario.with_subscribers_per_shard(100).unwrap();
-            scenario.with_first_shard(first_shard).unwrap()
-        };
-        let (all, second) = (of(0).with_new_flows(20_000).unwrap(), of(10));
-        assert_eq!((second.first_shard(), second.shards()), (10, 10));
-        for shard in 0..10 {
-            assert_eq!(second.tunnel_endpoint(shard), all.tunnel_endpoint(10 + shard));
-            assert_eq!(second.source_prefix(shard), all.source_prefix(10 + shard));
-            assert_eq!(second.public_prefix(shard), all.public_prefix(10 + shard));
-        }
-        for created in 0..10_000 {
-            let (flow, same) = (second.flow(created), all.flow(10_000 + created));
-            assert_eq!(
-                (flow.home, flow.tunnel, flow.inside),
-                (same.home, same.tunnel, same.inside)
-            );
-            assert_eq!(second.assumed_public(created), all.assumed_public(10_000 + created));
-        }
-    }
-
-    #[test]
-    fn sixty_million_flows_fit() {
-        let scenario = Scenario::new(60_000_000, 64, 1).unwrap();
-        assert_eq!(scenario.subscribers(), 937_500);
-        Scenario::new(1_000_000, 64, 1).unwrap().with_new_flows(59_000_000).unwrap();
-        Scenario::new(64_000, 4, 1).unwrap().with_subscribers_per_shard(16).unwrap();
-    }
-
-    #[test]
-    fn a_shard_of_many_flows_has_the_addresses_for_them() {
-        let scenario = Scenario::new(1_000_000, 1000, 1).unwrap();
-        let (_, length) = scenario.public_prefix(0);
-        assert!(
-            (1u64 << (32 - length)) * 64_512
-                >= 2 * 256 * u64::from(scenario.ports_per_subscriber())
-        );
-    }
-
-    #[test]
-    fn new_flows_in_known_homes_are_further_flows_of_the_same_homes() {
-        let scenario = Scenario::new(6_400, 64, 1).unwrap().with_new_flows(250).unwrap();
-        assert_eq!(scenario.subscribers(), 104);
-        let known = scenario.with_new_flows_in_known_homes().unwrap();
-        assert_eq!((known.subscribers(), known.flows_total()), (100, 6_650));
-        let homes: HashSet<_> = (0..6_400).map(|created| known.flow(created).home).collect();
-        let mut flows = HashSet::new();
-        for created in 0..6_650 {
-            let flow = known.flow(created);
-            assert!(homes.contains(&flow.home));
-            assert!(flows.insert((flow.home, flow.inside.address, flow.inside.port)));
-        }
-        let many = Scenario::new(64, 64, 1).unwrap().with_new_flows(20_000).unwrap();
-        assert_eq!(many.with_new_flows_in_known_homes(), Err(ScenarioError::Flows));
-    }
-
-    #[test]
-    fn the_spare_home_lies_in_the_last_shard_and_has_no_flow() {
-        let scenario = Scenario::new(64 * 300, 64, 1).unwrap();
-        let spare = scenario.spare_home().unwrap();
-        assert_eq!(spare.tunnel, scenario.tunnel_endpoint(1).to_bits());
-        assert_eq!(spare.home, scenario.flow(64 * 300 - 1).home + 1);
-        assert!((0..64 * 300).all(|created| scenario.flow(created).home != spare.home));
-        assert_eq!(Scenario::new(64 * 256, 64, 1).unwrap().spare_home(), None);
-    }
-
-    #[test]
-    fn plan_without_room_for_its_homes_is_refused() {
-        assert_eq!(Scenario::new(0, 64, 1), Err(ScenarioError::Flows));
-        assert_eq!(Scenario::new(1, 0, 1), Err(ScenarioError::Flows));
-        assert!(matches!(Scenario::new(60_000_000, 1, 1), Err(ScenarioError::Homes { .. })));
-        let small = Scenario::new(1_000_000, 1, 1).unwrap().with_subscribers_per_shard(8);
-        assert!(matches!(small, Err(ScenarioError::PublicAddresses { .. })));
-        let empty = Scenario::new(1, 1, 1).unwrap().with_subscribers_per_shard(0);
-        assert_eq!(empty, Err(ScenarioError::Shard));
-        let far = Scenario::new(64, 64, 1).unwrap().with_first_shard(1 << 13);
-        assert!(matches!(far, Err(ScenarioError::PublicAddresses { .. })));
-        let farther = Scenario::new(64, 64, 1).unwrap().with_first_shard(u32::MAX);
-        assert!(matches!(farther, Err(ScenarioError::Homes { .. })));
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 use weir_dpdk::{Mbuf, MbufPool, Port, RxQueue, TxQueue};
 use weir_wire::frame::{Frame, Pool};
 
-use crate::gateway::{ArpFrame, Gateway, Received};
+use crate::gateway::{Gateway, LinkFrame, Received};
 
 /// Packets sent in a burst, and the most received in one. Larger than a device's own bursts: the
 /// cache lines of a memif ring move between the two cores once a burst, and 128 moved 10 % more
@@ -15,7 +15,7 @@ pub const SPARE_MAX: usize = 6 * BURST;
 #[derive(Debug)]
 pub struct Side {
     pub gateway: Gateway,
-    /// Frames received that are neither packets of the generator nor ARP.
+    /// Frames received that are neither packets of the generator nor ARP or neighbor discovery.
     pub foreign_total: u64,
     rx: RxQueue,
     tx: TxQueue,
@@ -69,9 +69,9 @@ impl Side {
     #[cold]
     pub fn stranger(&mut self, frame: &[u8]) {
         match self.gateway.receive(frame) {
-            Received::NotArp => self.foreign_total += 1,
-            Received::Arp => {}
-            Received::Question(answer) => self.send_arp(&answer),
+            Received::Foreign => self.foreign_total += 1,
+            Received::Message => {}
+            Received::Question(answer) => self.send_link(&answer),
         }
     }
 
@@ -107,8 +107,10 @@ impl Side {
         Mbuf::free_all(&mut self.outgoing);
     }
 
-    /// Sends an ARP frame, if there is a buffer and room: otherwise ARP will repeat it.
-    pub fn send_arp(&mut self, bytes: &ArpFrame) {
+    /// Sends a frame of ARP or neighbor discovery, if there is a buffer and room: otherwise these
+    /// will repeat it.
+    pub fn send_link(&mut self, frame: &LinkFrame) {
+        let bytes = frame.as_bytes();
         let Some(mut frame) = self.pool.alloc() else { return };
         if frame.extend(bytes.len()) {
             frame.data_mut().copy_from_slice(bytes);

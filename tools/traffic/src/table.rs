@@ -5,10 +5,17 @@
 //! order: the generator streams through its own table, while the device under test, which saw the
 //! flows created in another order, accesses its table at random.
 
+mod flow;
+
 use weir_flow::{OutOfMemory, Region, prefetch};
 
+use self::flow::{Flow, FlowFamily};
+use crate::families::{Families, FamilySet};
 use crate::ledger::Verdict;
-use crate::packet::{Addresses, Direction, Mark, Seen, Segment, Template, read};
+use crate::packet::{
+    Addresses, Direction, Family, Ipv4, Ipv6, Mark, Segment, Template, claimed_flow, ethertype,
+    read,
+};
 use crate::scenario::{Endpoint, Scenario};
 
 /// The behaviour of the device under test.
@@ -23,95 +30,6 @@ pub enum Device {
     PassesThrough,
 }
 
-/// One flow, half a cache line. Addresses and ports are wire words.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
-struct Flow {
-    /// Public address; 0 until learned.
-    public: u32,
-    remote: u32,
-    inside: u32,
-    home: u32,
-    tunnel: u32,
-    public_port: u16,
-    inside_port: u16,
-    /// The last lap seen on the internet side and on the access side; 0 for none.
-    laps_seen: [u32; 2],
-}
-
-const _: () = assert!(size_of::<Flow>() == 32);
-
-/// The port of every remote host, as a wire word.
-const REMOTE_PORT: u16 = 443u16.swap_bytes();
-
-impl Flow {
-    /// Returns the addresses of an upstream packet as a home sends it.
-    #[inline(always)]
-    fn sent_by_home(&self) -> Addresses {
-        Addresses {
-            outer: pair(self.home, self.tunnel),
-            inner: pair(self.inside, self.remote),
-            ports: ports(self.inside_port, REMOTE_PORT),
-        }
-    }
-
-    /// Returns the same after translation.
-    #[inline(always)]
-    fn reaching_remote(&self) -> Addresses {
-        Addresses {
-            outer: 0,
-            inner: pair(self.public, self.remote),
-            ports: ports(self.public_port, REMOTE_PORT),
-        }
-    }
-
-    /// Returns the addresses of a downstream packet as a remote host sends it.
-    #[inline(always)]
-    fn sent_by_remote(&self) -> Addresses {
-        Addresses {
-            outer: 0,
-            inner: pair(self.remote, self.public),
-            ports: ports(REMOTE_PORT, self.public_port),
-        }
-    }
-
-    /// Returns the same after translation.
-    #[inline(always)]
-    fn reaching_home(&self) -> Addresses {
-        Addresses {
-            outer: pair(self.tunnel, self.home),
-            inner: pair(self.remote, self.inside),
-            ports: ports(REMOTE_PORT, self.inside_port),
-        }
-    }
-
-    fn learn(&mut self, seen: &Seen) -> Lesson {
-        let (public, remote) = (seen.addresses.inner as u32, (seen.addresses.inner >> 32) as u32);
-        let (public_port, remote_port) =
-            (seen.addresses.ports as u16, (seen.addresses.ports >> 16) as u16);
-        let is_plausible = seen.checksums_right && public != 0;
-        if !is_plausible || remote != self.remote || remote_port != REMOTE_PORT {
-            return Lesson::Wrong;
-        }
-        if self.public != 0 {
-            let is_same = self.public == public && self.public_port == public_port;
-            return if is_same { Lesson::Known } else { Lesson::Wrong };
-        }
-        (self.public, self.public_port) = (public, public_port);
-        Lesson::Learned
-    }
-}
-
-#[inline(always)]
-fn pair(source: u32, destination: u32) -> u64 {
-    u64::from(source) | u64::from(destination) << 32
-}
-
-#[inline(always)]
-fn ports(source: u16, destination: u16) -> u32 {
-    u32::from(source) | u32::from(destination) << 16
-}
-
 /// The outcome of learning a public endpoint from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lesson {
@@ -123,9 +41,19 @@ pub enum Lesson {
     Wrong,
 }
 
+/// A first packet on the internet side, and what it taught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    pub lesson: Lesson,
+    pub mark: Mark,
+    /// The last lap of the flow that had come through upstream before, 0 for none.
+    pub lap_before: u32,
+}
+
 #[derive(Debug)]
 pub struct Table {
     device: Device,
+    families: Families,
     /// Flows established before the flood; the following ones are opened during it.
     established: u32,
     flows: Region<Flow>,
@@ -140,17 +68,8 @@ impl Table {
     /// When there is not enough memory.
     pub fn new(scenario: &Scenario, device: Device) -> Result<Self, OutOfMemory> {
         let creation_order = scenario.creation_order();
-        let nothing = Flow {
-            public: 0,
-            remote: 0,
-            inside: 0,
-            home: 0,
-            tunnel: 0,
-            public_port: 0,
-            inside_port: 0,
-            laps_seen: [0; 2],
-        };
-        let mut flows = Region::new(creation_order.len(), nothing)?;
+        let families = scenario.families();
+        let mut flows = Region::new(creation_order.len(), Flow::NONE)?;
         for (created, &number) in creation_order.iter().enumerate() {
             let created = created as u32;
             let plan = scenario.flow(created);
@@ -159,18 +78,12 @@ impl Table {
                 Device::Translates | Device::TranslatesPerRemote => unknown,
                 Device::PassesThrough => scenario.assumed_public(created),
             };
-            flows[number as usize] = Flow {
-                public: public.address.swap_bytes(),
-                remote: plan.remote.address.swap_bytes(),
-                inside: plan.inside.address.swap_bytes(),
-                home: plan.home.swap_bytes(),
-                tunnel: plan.tunnel.swap_bytes(),
-                public_port: public.port.swap_bytes(),
-                inside_port: plan.inside.port.swap_bytes(),
-                laps_seen: [0; 2],
+            flows[number as usize] = match families.is_ipv6(number) {
+                true => Flow::new6(&plan),
+                false => Flow::new(&plan, public),
             };
         }
-        Ok(Table { device, established: scenario.flows(), flows, creation_order })
+        Ok(Table { device, families, established: scenario.flows(), flows, creation_order })
     }
 
     pub fn device(&self) -> Device {
@@ -214,7 +127,7 @@ impl Table {
 
     /// Writes the packet that a home sends.
     #[inline(always)]
-    pub fn write_upstream<const TUNNEL: bool, const TCP: bool>(
+    pub fn write_upstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
         &self,
         template: &Template,
         mark: Mark,
@@ -222,12 +135,18 @@ impl Table {
     ) {
         let flow = &self.flows[mark.flow as usize];
         let segment = segment::<TCP>(Direction::Upstream, template, mark, flow.laps_seen[1]);
-        template.write::<TUNNEL, TCP>(bytes, flow.sent_by_home(), mark, segment);
+        if S::is_ipv6(mark.flow) {
+            let addresses = flow.sent_by_home::<Ipv6>();
+            template.write::<_, TUNNEL, TCP>(bytes, addresses, mark, segment);
+        } else {
+            let addresses = flow.sent_by_home::<Ipv4>();
+            template.write::<_, TUNNEL, TCP>(bytes, addresses, mark, segment);
+        }
     }
 
     /// Writes the packet that a remote host sends.
     #[inline(always)]
-    pub fn write_downstream<const TCP: bool>(
+    pub fn write_downstream<S: FamilySet, const TCP: bool>(
         &self,
         template: &Template,
         mark: Mark,
@@ -235,25 +154,61 @@ impl Table {
     ) {
         let flow = &self.flows[mark.flow as usize];
         let segment = segment::<TCP>(Direction::Downstream, template, mark, flow.laps_seen[0]);
-        template.write::<false, TCP>(bytes, flow.sent_by_remote(), mark, segment);
+        if S::is_ipv6(mark.flow) {
+            let addresses = flow.sent_by_remote::<Ipv6>();
+            template.write::<_, false, TCP>(bytes, addresses, mark, segment);
+        } else {
+            let addresses = flow.sent_by_remote::<Ipv4>();
+            template.write::<_, false, TCP>(bytes, addresses, mark, segment);
+        }
     }
 
-    /// Learns the public endpoint of a flow from its first packet on the internet side.
-    pub fn learn(&mut self, seen: &Seen) -> Lesson {
-        let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
-            return Lesson::Wrong;
+    /// Prefetches the record of the flow of a frame received on the internet side.
+    #[inline(always)]
+    pub fn prefetch_of<S: FamilySet, const TCP: bool>(&self, frame: &[u8]) {
+        let is_ipv6 = !S::HAS_IPV4 || (S::HAS_IPV6 && ethertype(frame) == Ipv6::ETHERTYPE);
+        let flow = match is_ipv6 {
+            true => claimed_flow::<Ipv6, false, TCP>(frame),
+            false => claimed_flow::<Ipv4, false, TCP>(frame),
         };
-        let lesson = flow.learn(seen);
-        if lesson != Lesson::Wrong {
-            flow.laps_seen[0] = flow.laps_seen[0].max(seen.mark.lap);
+        if let Some(flow) = flow {
+            self.prefetch(flow);
         }
-        lesson
+    }
+
+    /// Learns the public endpoint of a flow from its first packet on the internet side; `None` if
+    /// that is not a packet of the generator.
+    #[inline(always)]
+    pub fn learn<S: FamilySet, const TCP: bool>(&mut self, frame: &[u8]) -> Option<Arrival> {
+        let of_ipv4 = if S::HAS_IPV4 { self.learn_as::<Ipv4, S, TCP>(frame) } else { None };
+        if !S::HAS_IPV6 || of_ipv4.is_some() {
+            return of_ipv4;
+        }
+        self.learn_as::<Ipv6, S, TCP>(frame)
+    }
+
+    #[inline(always)]
+    fn learn_as<F: FlowFamily, S: FamilySet, const TCP: bool>(
+        &mut self,
+        frame: &[u8],
+    ) -> Option<Arrival> {
+        let seen = read::<F, false, TCP>(frame, Direction::Upstream)?;
+        let mark = seen.mark;
+        let flow = self.flows.get_mut(mark.flow as usize).filter(|_| is_of::<F, S>(mark.flow));
+        let Some(flow) = flow else {
+            return Some(Arrival { lesson: Lesson::Wrong, mark, lap_before: 0 });
+        };
+        let (lesson, lap_before) = (flow.learn(&seen), flow.laps_seen[0]);
+        if lesson != Lesson::Wrong {
+            flow.laps_seen[0] = lap_before.max(mark.lap);
+        }
+        Some(Arrival { lesson, mark, lap_before })
     }
 
     /// Returns the number of flows that share their public endpoint with another one, of a device
     /// that translates per remote: with another one to the same remote host. More than zero means a
-    /// broken translator, since every flow has its own inside endpoint. Takes 8 bytes per learned
-    /// flow while it counts.
+    /// broken translator, since every flow has its own inside endpoint. IPv6 flows have none. Takes
+    /// 8 bytes per learned flow while it counts.
     pub fn shared_endpoints(&self) -> usize {
         let is_per_remote = self.device == Device::TranslatesPerRemote;
         let endpoint = |flow: &Flow| {
@@ -262,8 +217,10 @@ impl Table {
             let remote = if is_per_remote { flow.remote.swap_bytes() as u16 } else { 0 };
             u64::from(remote) << 48 | endpoint
         };
-        let learned = self.flows.iter().filter(|flow| flow.public != 0);
-        let mut endpoints: Vec<u64> = learned.map(endpoint).collect();
+        let numbered = (0..self.len()).zip(self.flows.iter());
+        let learned = numbered.filter(|(_, flow)| flow.public != 0);
+        let translated = learned.filter(|(number, _)| !self.families.is_ipv6(*number));
+        let mut endpoints: Vec<u64> = translated.map(|(_, flow)| endpoint(flow)).collect();
         endpoints.sort_unstable();
         endpoints.windows(2).filter(|pair| pair[0] == pair[1]).count()
     }
@@ -272,14 +229,26 @@ impl Table {
     /// generator, or no longer recognisable as one. A flow that is opened by this packet is learned
     /// from it.
     #[inline(always)]
-    pub fn judge_upstream<const TUNNEL: bool, const TCP: bool>(
+    pub fn judge_upstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
         &mut self,
         frame: &[u8],
-    ) -> Option<(Verdict, Seen)> {
-        let seen = read::<TUNNEL, TCP>(frame, Direction::Upstream)?;
-        let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
-            return Some((Verdict::WrongAddress, seen));
-        };
+    ) -> Option<(Verdict, Mark)> {
+        let of_ipv4 = if S::HAS_IPV4 { self.judge_up::<Ipv4, S, TUNNEL, TCP>(frame) } else { None };
+        if !S::HAS_IPV6 || of_ipv4.is_some() {
+            return of_ipv4;
+        }
+        self.judge_up::<Ipv6, S, TUNNEL, TCP>(frame)
+    }
+
+    #[inline(always)]
+    fn judge_up<F: FlowFamily, S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+        &mut self,
+        frame: &[u8],
+    ) -> Option<(Verdict, Mark)> {
+        let seen = read::<F, TUNNEL, TCP>(frame, Direction::Upstream)?;
+        let mark = seen.mark;
+        let flow = self.flows.get_mut(mark.flow as usize).filter(|_| is_of::<F, S>(mark.flow));
+        let Some(flow) = flow else { return Some((Verdict::WrongAddress, mark)) };
         let expected = match self.device {
             Device::PassesThrough if TUNNEL => flow.sent_by_home(),
             Device::PassesThrough => Addresses { outer: 0, ..flow.sent_by_home() },
@@ -287,28 +256,47 @@ impl Table {
         };
         let is_right = seen.addresses == expected
             || (flow.public == 0 && flow.learn(&seen) == Lesson::Learned);
-        Some((verdict(&seen, is_right, &mut flow.laps_seen[0]), seen))
+        Some((verdict(mark.lap, seen.checksums_right, is_right, &mut flow.laps_seen[0]), mark))
     }
 
     /// Reads and judges a packet received on the access side; `None` as in
     /// [`Table::judge_upstream`].
     #[inline(always)]
-    pub fn judge_downstream<const TUNNEL: bool, const TCP: bool>(
+    pub fn judge_downstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
         &mut self,
         frame: &[u8],
-    ) -> Option<(Verdict, Seen)> {
-        let seen = read::<TUNNEL, TCP>(frame, Direction::Downstream)?;
-        let Some(flow) = self.flows.get_mut(seen.mark.flow as usize) else {
-            return Some((Verdict::WrongAddress, seen));
-        };
+    ) -> Option<(Verdict, Mark)> {
+        let of_ipv4 =
+            if S::HAS_IPV4 { self.judge_down::<Ipv4, S, TUNNEL, TCP>(frame) } else { None };
+        if !S::HAS_IPV6 || of_ipv4.is_some() {
+            return of_ipv4;
+        }
+        self.judge_down::<Ipv6, S, TUNNEL, TCP>(frame)
+    }
+
+    #[inline(always)]
+    fn judge_down<F: FlowFamily, S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+        &mut self,
+        frame: &[u8],
+    ) -> Option<(Verdict, Mark)> {
+        let seen = read::<F, TUNNEL, TCP>(frame, Direction::Downstream)?;
+        let mark = seen.mark;
+        let flow = self.flows.get_mut(mark.flow as usize).filter(|_| is_of::<F, S>(mark.flow));
+        let Some(flow) = flow else { return Some((Verdict::WrongAddress, mark)) };
         let expected = match self.device {
             Device::PassesThrough => flow.sent_by_remote(),
             _ if TUNNEL => flow.reaching_home(),
             _ => Addresses { outer: 0, ..flow.reaching_home() },
         };
         let is_right = seen.addresses == expected;
-        Some((verdict(&seen, is_right, &mut flow.laps_seen[1]), seen))
+        Some((verdict(mark.lap, seen.checksums_right, is_right, &mut flow.laps_seen[1]), mark))
     }
+}
+
+/// True if a packet of this family may belong to the flow.
+#[inline(always)]
+fn is_of<F: Family, S: FamilySet>(flow: u32) -> bool {
+    S::is_ipv6(flow) == (F::ETHERTYPE == Ipv6::ETHERTYPE)
 }
 
 #[inline(always)]
@@ -328,17 +316,17 @@ fn segment<const TCP: bool>(
 /// Judges a packet by its lap. Laps of a flow arrive in ascending order: the device may lose
 /// packets but has no reason to reorder two packets of a flow, which are a whole lap apart.
 #[inline(always)]
-fn verdict(seen: &Seen, addresses_right: bool, lap_seen: &mut u32) -> Verdict {
-    if !seen.checksums_right {
+fn verdict(lap: u32, checksums_right: bool, addresses_right: bool, lap_seen: &mut u32) -> Verdict {
+    if !checksums_right {
         return Verdict::BadChecksum;
     }
     if !addresses_right {
         return Verdict::WrongAddress;
     }
-    if seen.mark.lap <= *lap_seen {
+    if lap <= *lap_seen {
         return Verdict::Duplicate;
     }
-    *lap_seen = seen.mark.lap;
+    *lap_seen = lap;
     Verdict::Right
 }
 

@@ -56,6 +56,9 @@ impl Steps {
             (TracedStep::Translate, None) => home,
             (TracedStep::Redirected, _) => "another worker has redirected it here".to_owned(),
             (TracedStep::Local, _) => "for the worker itself".to_owned(),
+            (TracedStep::Hold, _) => {
+                format!("{home}; a fragment of a tunnel packet, which waits for the others")
+            }
             (TracedStep::TimeExceeded, _) => format!("{home}; its TTL ends here"),
             (TracedStep::Drop(reason), _) => format!("{home}; headers: {}", reason.name()),
         };

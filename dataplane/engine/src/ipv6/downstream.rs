@@ -7,7 +7,6 @@ use weir_wire::ipv6;
 use crate::engine::{Context, Engine};
 use crate::flow_key::PacketKind;
 use crate::ipv6::error::Icmp6ErrorCause;
-use crate::ipv6::input::is_martian6;
 use crate::ipv6::output::decrement_hop_limit;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
 use crate::slow_path::Way;
@@ -29,7 +28,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(always)]
-    fn forward6_down<P: Pool<Frame = F>>(
+    pub(crate) fn forward6_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &Packet6State,
@@ -80,9 +79,6 @@ impl<F: Frame> Engine<F> {
     /// Returns the shard of a packet's destination, which is served here.
     fn served_shard6(&self, bytes: &[u8]) -> Result<ShardIndex, DropReason> {
         let (ip, _) = ipv6::parse(bytes).map_err(|_| DropReason::Ip6Malformed)?;
-        if is_martian6(ip) {
-            return Err(DropReason::Martian);
-        }
         let shard = self.nat.shard_of_inside6(ip.destination.get()).ok_or(DropReason::NotLocal)?;
         match self.duties.serves(shard) {
             true => Ok(shard),

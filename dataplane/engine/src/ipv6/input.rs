@@ -17,7 +17,7 @@ use crate::tunnel6::TunnelPacket;
 use crate::{AccessMode, DropReason, Side, ecn};
 
 /// Whether a frame, which the IPv4 fast path has not taken, carries an IPv6 packet: behind the
-/// Ethernet header of `LINK` bytes, or in a GRE packet over IPv4. Nothing else is checked.
+/// Ethernet header of `LINK` bytes, or in a whole GRE packet over IPv4. Nothing else is checked.
 #[inline(always)]
 pub(crate) fn carries_ipv6<const LINK: usize, const TUNNEL: usize>(frame: &[u8]) -> bool {
     let Some(ethertype) = frame.get(LINK - 2..LINK) else { return false };
@@ -27,12 +27,12 @@ pub(crate) fn carries_ipv6<const LINK: usize, const TUNNEL: usize>(frame: &[u8])
     if TUNNEL != GRE || ethertype != ETHERTYPE_IPV4.to_be_bytes() {
         return false;
     }
-    /// Offset of the protocol in an IPv4 header.
-    const PROTOCOL: usize = 9;
-    let Some(packet) = frame.get(LINK..LINK + Ipv4::LEN) else { return false };
-    let header_len = usize::from(packet[0] & 15) * 4;
+    let Some(Ok((ip, _))) = frame.get(LINK..).map(Ipv4::ref_from_prefix) else { return false };
+    let header_len = usize::from(ip.version_ihl & 15) * 4;
     let protocol = frame.get(LINK + header_len + 2..).and_then(|rest| rest.first_chunk::<2>());
-    packet[PROTOCOL] == ipv4::PROTOCOL_GRE && protocol == Some(&gre::PROTOCOL_IPV6.to_be_bytes())
+    ip.protocol == ipv4::PROTOCOL_GRE
+        && !ip.is_fragment()
+        && protocol == Some(&gre::PROTOCOL_IPV6.to_be_bytes())
 }
 
 impl<F: Frame> Engine<F> {
@@ -104,9 +104,6 @@ impl<F: Frame> Engine<F> {
         let shard = shard.ok_or(DropReason::NotLocal)?;
         if !self.duties.serves(shard) {
             return Err(DropReason::NotServing);
-        }
-        if outer.ip.is_fragment() {
-            return Err(DropReason::OuterFragment);
         }
         let header = gre::parse(outer.payload()).map_err(|_| DropReason::GreMalformed)?;
         if self.is_reserved_outer(shard, outer.ip.source.get()) {
@@ -184,6 +181,9 @@ impl<F: Frame> Engine<F> {
         packet: &mut Packet6State,
     ) -> Result<PacketStep6, DropReason> {
         let (ip, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Malformed)?;
+        if is_martian6(ip) {
+            return Err(DropReason::Martian);
+        }
         packet.read(bytes, ip, way)?;
         if ip.hop_limit <= 1 {
             return Ok(PacketStep6::TimeExceeded);

@@ -2,19 +2,23 @@
 //!
 //! ```text
 //!   frames of a burst that the IPv4 fast path leaves
-//!      |  EtherType, or the protocol in GRE, says IPv6
+//!      |  fast_path.rs reads them; else EtherType, or the protocol in GRE, says IPv6: input.rs
 //!      v
-//!   input.rs --> key --> look-up of the whole burst --> settled flow: forwarded
-//!                                                  \--> slow path: upstream.rs, downstream.rs
+//!   burst.rs: a burst of their own --> look-ups --> settled flow: fast_path_output.rs
+//!                                              \--> slow path: upstream.rs, downstream.rs
 //! ```
 //!
-//! The order of packets in a burst stays: a frame keeps its place among those of IPv4. Packets of a
-//! home arrive inside GRE, or without a tunnel; those from the internet as they are. A
-//! packet to another home leaves to the internet switch, whose route leads it back to the worker of
-//! that home: so it passes the other home's firewall as any packet from outside does.
+//! IPv6 packets of a burst stay in their order, and are sent after its IPv4 packets: no flow has
+//! both. Packets of a home arrive inside GRE, or without a tunnel; those from the
+//! internet as they are. A packet to another home leaves to the internet switch, whose route leads
+//! it back to the worker of that home: so it passes the other home's firewall as any packet from
+//! outside does.
 
+mod burst;
 mod downstream;
 mod error;
+mod fast_path;
+mod fast_path_output;
 mod fragment;
 mod icmp_error;
 mod input;
@@ -23,5 +27,9 @@ mod packet;
 mod reject;
 mod upstream;
 
-pub(crate) use input::{carries_ipv6, set_traffic_class};
+pub(crate) use burst::Burst6;
+pub(crate) use fast_path::{FastKey6, FastPacket6};
+#[cfg(test)]
+pub(crate) use input::carries_ipv6;
+pub(crate) use input::set_traffic_class;
 pub(crate) use packet::{Packet6State, PacketStep6};

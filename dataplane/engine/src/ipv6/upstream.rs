@@ -8,7 +8,6 @@ use crate::engine::{Context, Engine};
 use crate::fast_path::FastUpstream;
 use crate::flow_key::PacketKind;
 use crate::ipv6::error::Icmp6ErrorCause;
-use crate::ipv6::input::is_martian6;
 use crate::ipv6::output::decrement_hop_limit;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
 use crate::slow_path::Way;
@@ -82,7 +81,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    fn slow_path6_up<P: Pool<Frame = F>>(
+    pub(crate) fn slow_path6_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Packet6State,
@@ -99,15 +98,12 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    /// Returns the home of a packet, whose addresses may be those of a forwarded packet.
+    /// Returns the home of a packet.
     fn home6(&self, bytes: &[u8], packet: &Packet6State) -> Result<Home, DropReason> {
-        let (ip, _) = ipv6::parse(bytes).map_err(|_| DropReason::Ip6Malformed)?;
-        if is_martian6(ip) {
-            return Err(DropReason::Martian);
-        }
         if self.mode == AccessMode::Gre {
             return Ok(packet.home);
         }
+        let (ip, _) = ipv6::parse(bytes).map_err(|_| DropReason::Ip6Malformed)?;
         let source = ip.source.get();
         let shard = self.nat.shard_of_inside6(source).ok_or(DropReason::NotSubscriber)?;
         match self.duties.serves(shard) {

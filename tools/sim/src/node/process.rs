@@ -112,7 +112,8 @@ impl Process {
                 .map(|worker| {
                     let [access, internet] =
                         Side::ALL.map(|side| site::address(position(worker), side));
-                    WorkerAddresses { access, internet, access6: None, internet6: None }
+                    let internet6 = Some(site::address6(position(worker)));
+                    WorkerAddresses { access, internet, access6: None, internet6 }
                 })
                 .collect(),
             map,

@@ -1,12 +1,11 @@
 //! A flow as its two ends see it.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use weir_nat::{Endpoint, Protocol};
+use weir_nat::Protocol;
 use weir_wire::{icmp, tcp};
 
-use super::packet::show;
 use crate::site::WorkerPosition;
 
 /// Packets of a short flow, and of a lasting one, which another one then replaces.
@@ -15,30 +14,53 @@ const LONG: u64 = 150;
 /// How long a home whose flow gets no answers waits.
 const PATIENCE_US: u64 = 600_000;
 
-/// An inside endpoint of a home.
+/// An inside endpoint of a home. An IPv6 one is its own public endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Socket {
     pub(crate) shard: u32,
     pub(crate) home: Ipv4Addr,
-    pub(crate) inside: Endpoint,
+    pub(crate) inside: SocketAddr,
     pub(crate) protocol: Protocol,
     /// Whether its flow has an address of the source pool, if all settings have that.
     pub(crate) is_pooled: bool,
     /// The endpoint that was seen last.
-    pub(crate) public: Option<Endpoint>,
+    pub(crate) public: Option<SocketAddr>,
     /// The endpoint that all copies held when the cluster was last whole.
-    pub(crate) known: Option<Endpoint>,
+    pub(crate) known: Option<SocketAddr>,
     /// The endpoint that must not change.
-    pub(crate) protected: Option<Endpoint>,
+    pub(crate) protected: Option<SocketAddr>,
     /// What packets that left have shown, if packets wait for copies.
     pub(crate) left: Option<Left>,
 }
 
 /// An inside endpoint, of the home with this outer address, and whether this is its mapping in the
 /// source pool, if all settings have that.
-pub(crate) type Inside = (u32, Endpoint, Protocol, bool);
+pub(crate) type Inside = (u32, SocketAddr, Protocol, bool);
 
 impl Socket {
+    pub(super) fn new(
+        (shard, home): (u32, Ipv4Addr),
+        inside: SocketAddr,
+        protocol: Protocol,
+        is_pooled: bool,
+    ) -> Self {
+        Self {
+            shard,
+            home,
+            inside,
+            protocol,
+            is_pooled,
+            public: None,
+            known: None,
+            protected: None,
+            left: None,
+        }
+    }
+
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.inside.is_ipv6()
+    }
+
     /// Returns the key by which tables identify the mapping's owner.
     pub(crate) fn key(&self) -> Inside {
         (self.home.to_bits(), self.inside, self.protocol, self.is_pooled)
@@ -48,7 +70,7 @@ impl Socket {
 /// What a packet that left made visible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
-    pub(crate) public: Endpoint,
+    pub(crate) public: SocketAddr,
     /// The progress of the session.
     pub(crate) progress: Progress,
     /// When and where the first packet left that shows it.
@@ -104,7 +126,7 @@ impl Progress {
 
 impl fmt::Display for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} of home {}", self.protocol, show(self.inside), self.home)
+        write!(f, "{:?} {} of home {}", self.protocol, self.inside, self.home)
     }
 }
 
@@ -120,9 +142,9 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) socket: usize,
-    pub(crate) remote: Endpoint,
+    pub(crate) remote: SocketAddr,
     /// Where its last packet came to: a rule may have sent it elsewhere.
-    pub(crate) destination: Option<Endpoint>,
+    pub(crate) destination: Option<SocketAddr>,
     pub(crate) is_lasting: bool,
     pub(crate) stage: Stage,
     pub(crate) sent_up: u64,
@@ -140,7 +162,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(socket: usize, remote: Endpoint, is_lasting: bool) -> Self {
+    pub(super) fn new(socket: usize, remote: SocketAddr, is_lasting: bool) -> Self {
         Self {
             socket,
             remote,

@@ -1,9 +1,9 @@
 //! Packets of the homes' flows: built, and read where they arrive.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use weir_nat::{Endpoint, Protocol};
-use weir_wire::{build, gre, icmp, ipv4, tcp, udp};
+use weir_nat::Protocol;
+use weir_wire::{build, gre, icmp, icmp6, ipv4, ipv6, tcp, udp};
 
 use crate::site;
 
@@ -19,6 +19,8 @@ impl Mark {
     pub(super) const PROBE: Self = Self { flow: u32::MAX, number: 0 };
     /// Mark of a home's packet that the rules refuse.
     pub(super) const FORBIDDEN: Self = Self { flow: u32::MAX - 1, number: 0 };
+    /// Mark of a packet that a home sends with the address of another one.
+    pub(super) const FORGED: Self = Self { flow: u32::MAX - 2, number: 0 };
 
     fn bytes(self) -> [u8; 8] {
         (u64::from(self.flow) << 32 | u64::from(self.number)).to_be_bytes()
@@ -34,46 +36,123 @@ impl Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) protocol: Protocol,
-    pub(super) from: Endpoint,
-    pub(super) to: Endpoint,
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
     pub(super) flags: u8,
     pub(super) mark: Mark,
 }
 
-pub(super) fn show(endpoint: Endpoint) -> SocketAddrV4 {
-    SocketAddrV4::new(endpoint.address.into(), endpoint.port)
-}
-
-/// Builds a packet. `flags` are those of a TCP segment, or the type of an ICMP query, whose
-/// identifier is the source port of a request and the destination port of a reply; the other port
-/// is 0.
+/// Builds a packet between endpoints of one family. `flags` are those of a TCP segment, or the type
+/// of an ICMP query as in IPv4, whose identifier is the source port of a request and the
+/// destination port of a reply; the other port is 0.
 pub(super) fn build(
     protocol: Protocol,
-    from: Endpoint,
-    to: Endpoint,
+    from: SocketAddr,
+    to: SocketAddr,
     flags: u8,
     mark: Mark,
 ) -> Vec<u8> {
-    let ip = build::ipv4(from.address, to.address);
+    let ports = (from.port(), to.port());
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            build4(protocol, build::ipv4(from, to), ports, flags, mark)
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            build6(protocol, build::ipv6(from, to), ports, flags, mark)
+        }
+        _ => panic!("{from} and {to} are of one family"),
+    }
+}
+
+fn build4(
+    protocol: Protocol,
+    ip: build::Ipv4Builder,
+    (from, to): (u16, u16),
+    flags: u8,
+    mark: Mark,
+) -> Vec<u8> {
     match protocol {
-        Protocol::Udp => ip.udp(from.port, to.port, mark.bytes()),
-        Protocol::Tcp => ip.tcp(build::tcp(from.port, to.port).flags(flags).payload(mark.bytes())),
+        Protocol::Udp => ip.udp(from, to, mark.bytes()),
+        Protocol::Tcp => ip.tcp(build::tcp(from, to).flags(flags).payload(mark.bytes())),
         Protocol::Icmp => {
-            let identifier = if flags == icmp::ECHO_REQUEST { from.port } else { to.port };
+            let identifier = if flags == icmp::ECHO_REQUEST { from } else { to };
             let [a, b] = identifier.to_be_bytes();
             ip.icmp(flags, 0, [a, b, 0, 0], mark.bytes())
         }
     }
 }
 
-/// Whether a packet is an ICMP error, or a TCP reset from the forbidden address.
+fn build6(
+    protocol: Protocol,
+    ip: build::Ipv6Builder,
+    (from, to): (u16, u16),
+    flags: u8,
+    mark: Mark,
+) -> Vec<u8> {
+    match protocol {
+        Protocol::Udp => ip.udp(from, to, mark.bytes()),
+        Protocol::Tcp => ip.tcp(build::tcp(from, to).flags(flags).payload(mark.bytes())),
+        Protocol::Icmp if flags == icmp::ECHO_REQUEST => {
+            ip.icmp6_echo_request(from, 0, mark.bytes())
+        }
+        Protocol::Icmp => ip.icmp6_echo_reply(to, 0, mark.bytes()),
+    }
+}
+
+/// Puts a packet into the tunnel between two addresses.
+pub(super) fn encapsulate(from: Ipv4Addr, to: Ipv4Addr, inner: &[u8]) -> Vec<u8> {
+    let protocol = if ipv6::parse(inner).is_ok() { gre::PROTOCOL_IPV6 } else { gre::PROTOCOL_IPV4 };
+    build::ipv4(from, to).gre(build::gre().protocol(protocol), inner)
+}
+
+/// The network header of a packet, as far as both families have it.
+struct Network<'a> {
+    protocol: Protocol,
+    from: IpAddr,
+    to: IpAddr,
+    rest: &'a [u8],
+}
+
+impl<'a> Network<'a> {
+    fn read(packet: &'a [u8]) -> Option<Self> {
+        if let Ok((ip, header_len, total)) = ipv4::parse(packet) {
+            let [from, to] = [ip.source, ip.destination].map(|it| Ipv4Addr::from_bits(it.get()));
+            let protocol = Protocol::from_number(ip.protocol)?;
+            let (from, to, rest) = (from.into(), to.into(), &packet[header_len..total]);
+            return Some(Self { protocol, from, to, rest });
+        }
+        let (ip, total) = ipv6::parse(packet).ok()?;
+        let [from, to] = [ip.source, ip.destination].map(|it| Ipv6Addr::from_bits(it.get()));
+        let protocol = match ip.next_header {
+            ipv6::PROTOCOL_ICMPV6 => Protocol::Icmp,
+            other => Protocol::from_number(other).filter(|it| *it != Protocol::Icmp)?,
+        };
+        let rest = &packet[ipv6::Ipv6::LEN..total];
+        Some(Self { protocol, from: from.into(), to: to.into(), rest })
+    }
+
+    /// Returns the identifier of an ICMP query, and its type as in IPv4.
+    fn query(&self) -> Option<(u16, u8)> {
+        let header = icmp::parse(self.rest).ok()?;
+        let kind = match (self.from, header.kind) {
+            (IpAddr::V4(_), kind) => kind,
+            (IpAddr::V6(_), icmp6::ECHO_REQUEST) => icmp::ECHO_REQUEST,
+            (IpAddr::V6(_), icmp6::ECHO_REPLY) => icmp::ECHO_REPLY,
+            (IpAddr::V6(_), _) => return None,
+        };
+        Some((header.identifier(), kind))
+    }
+}
+
+/// Whether a packet is an ICMP error, or a TCP reset from a forbidden address.
 pub(super) fn is_refusal(packet: &[u8]) -> bool {
-    let Ok((ip, header_len, total)) = ipv4::parse(packet) else { return false };
-    match ip.protocol {
-        ipv4::PROTOCOL_ICMP => true,
-        ipv4::PROTOCOL_TCP if ip.source.get() == site::FORBIDDEN.to_bits() => {
-            let header = tcp::parse(&packet[header_len..total]);
-            header.is_ok_and(|header| header.flags & tcp::RST != 0)
+    let Some(Network { protocol, from, rest, .. }) = Network::read(packet) else { return false };
+    match protocol {
+        Protocol::Icmp => true,
+        Protocol::Tcp
+            if [site::FORBIDDEN.into(), IpAddr::from(site::FORBIDDEN6)].contains(&from) =>
+        {
+            tcp::parse(rest).is_ok_and(|header| header.flags & tcp::RST != 0)
         }
         _ => false,
     }
@@ -81,9 +160,8 @@ pub(super) fn is_refusal(packet: &[u8]) -> bool {
 
 /// Parses a packet; `None` for an ICMP error, an unknown packet, or one without a mark.
 pub(super) fn read(packet: &[u8]) -> Option<Seen> {
-    let (ip, header_len, total) = ipv4::parse(packet).ok()?;
-    let rest = &packet[header_len..total];
-    let protocol = Protocol::from_number(ip.protocol)?;
+    let network = Network::read(packet)?;
+    let Network { protocol, from, to, rest } = network;
     let (ports, flags, payload) = match protocol {
         Protocol::Udp => {
             let header = udp::parse(rest).ok()?;
@@ -95,18 +173,17 @@ pub(super) fn read(packet: &[u8]) -> Option<Seen> {
             (ports, header.flags, &rest[header.header_len()..])
         }
         Protocol::Icmp => {
-            let header = icmp::parse(rest).ok()?;
-            let ports = match header.kind {
-                icmp::ECHO_REQUEST => (header.identifier(), 0),
-                icmp::ECHO_REPLY => (0, header.identifier()),
+            let (identifier, kind) = network.query()?;
+            let ports = match kind {
+                icmp::ECHO_REQUEST => (identifier, 0),
+                icmp::ECHO_REPLY => (0, identifier),
                 _ => return None,
             };
-            (ports, header.kind, &rest[icmp::Icmp::LEN..])
+            (ports, kind, &rest[icmp::Icmp::LEN..])
         }
     };
     let mark = Mark::of(payload)?;
-    let from = Endpoint::new(ip.source.get(), ports.0);
-    let to = Endpoint::new(ip.destination.get(), ports.1);
+    let (from, to) = (SocketAddr::new(from, ports.0), SocketAddr::new(to, ports.1));
     Some(Seen { protocol, from, to, flags, mark })
 }
 
@@ -134,15 +211,19 @@ mod tests {
             (Protocol::Icmp, icmp::ECHO_REQUEST, (5, 0)),
             (Protocol::Icmp, icmp::ECHO_REPLY, (0, 6)),
         ];
-        for (protocol, flags, ports) in kinds {
-            let from = Endpoint::new(0x0a00_0001, ports.0);
-            let to = Endpoint::new(0x0a00_0002, ports.1);
+        let families = [["10.0.0.1", "10.0.0.2"], ["2001:db8::1", "2001:db8::2"]];
+        for ((protocol, flags, ports), addresses) in
+            kinds.iter().flat_map(|kind| families.map(|family| (*kind, family)))
+        {
+            let [from, to] = addresses.map(|text| text.parse().unwrap());
+            let (from, to) = (SocketAddr::new(from, ports.0), SocketAddr::new(to, ports.1));
             let packet = build(protocol, from, to, flags, mark);
+            weir_wire::verify::packet(&packet).unwrap();
             assert_eq!(read(&packet), Some(Seen { protocol, from, to, flags, mark }));
-            let tunnel = build::ipv4("10.9.0.1", "10.9.0.2").gre(build::gre(), &packet);
-            let (source, destination, inner) = decapsulate(&tunnel).unwrap();
-            assert_eq!((source.octets()[3], destination.octets()[3]), (1, 2));
-            assert_eq!(inner, packet);
+            let ends = [Ipv4Addr::new(10, 9, 0, 1), Ipv4Addr::new(10, 9, 0, 2)];
+            let tunnel = encapsulate(ends[0], ends[1], &packet);
+            weir_wire::verify::packet(&tunnel).unwrap();
+            assert_eq!(decapsulate(&tunnel), Some((ends[0], ends[1], &packet[..])));
         }
     }
 }

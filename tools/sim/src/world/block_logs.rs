@@ -1,22 +1,22 @@
 //! The block logs of all nodes, as on their disks, and the answers they give when a history is
 //! over.
 //!
-//! For some packets that left, the home that had the public endpoint at that time is remembered.
+//! For some packets that left, the home that had the public endpoint, or had claimed the IPv6
+//! prefix, at that time is remembered.
 //! Asked afterwards, the logs of all nodes name this home, or answer that they cannot say; so does
 //! any subset of them. They never name another home, and never answer that no home had it. Clocks
 //! of the nodes differ by up to half a second, and a process that is killed loses the lines that
 //! its log's thread has not written.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::AddAssign;
 use std::time::{Duration, UNIX_EPOCH};
 
-use weir_nat::{BlockEvent, Endpoint};
+use weir_nat::BlockEvent;
 use weir_nat_log::{About, LogQuestion, LogVerdict, NodeLife, Scribe, search_logs};
 use weir_worker::to_log;
 
 use super::World;
-use super::checks::dotted;
 use crate::dice::Dice;
 
 /// Wall-clock time at which a history begins.
@@ -31,12 +31,12 @@ const MARK_US: u64 = 2_000_000;
 /// Most questions after a history, each to all logs and to a part of them.
 const QUESTIONS_MAX: usize = 48;
 
-/// A home's use of a public endpoint.
+/// A home's use of a public endpoint or of an IPv6 address.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     at_us: u64,
-    public: Endpoint,
-    home: u32,
+    public: SocketAddr,
+    home: Ipv4Addr,
 }
 
 /// How many questions the logs answered.
@@ -142,7 +142,7 @@ impl BlockLogs {
     }
 
     /// Notes that a packet of this home has left from a public endpoint.
-    pub(super) fn note_use(&mut self, at_us: u64, public: Endpoint, home: u32) {
+    pub(super) fn note_use(&mut self, at_us: u64, public: SocketAddr, home: Ipv4Addr) {
         let used = Use { at_us, public, home };
         self.seen += 1;
         // Each packet of the history is kept with the same probability.
@@ -163,12 +163,15 @@ impl BlockLogs {
             all.filter(|(node, _)| is_asked(*node)).map(|(_, log)| &log.text[..]).collect();
         let at = UNIX_EPOCH + Duration::from_millis(BEGAN_MS + used.at_us / 1_000);
         let question = LogQuestion {
-            about: About::Port(used.public.address.into(), used.public.port),
+            about: match used.public.ip() {
+                IpAddr::V4(address) => About::Port(address, used.public.port()),
+                IpAddr::V6(address) => About::Ipv6(address),
+            },
             time: Some((at, at)),
             clock_error: CLOCK_ERROR,
         };
         let answer = search_logs(&logs, &question).expect("logs in memory are readable");
-        let home = Ipv4Addr::from(used.home);
+        let home = used.home;
         let is_right = match answer.verdict {
             LogVerdict::CannotSay => return Ok(false),
             LogVerdict::Nobody => false,
@@ -177,7 +180,7 @@ impl BlockLogs {
         if is_right {
             return Ok(true);
         }
-        let (public, verdict) = (dotted(used.public), answer.verdict);
+        let (public, verdict) = (used.public, answer.verdict);
         let holders: Vec<_> = answer.holders.iter().map(|it| it.subscriber).collect();
         Err(format!(
             "home {home} sent from {public} at {} us, and the block logs say {verdict:?} {holders:?}",

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use weir_engine::Side;
 use weir_map::{LANES, MemberState, ShardEntry, ShardId};
-use weir_nat::{Endpoint, PageCursor, Protocol, SessionFilter, SessionView};
+use weir_nat::{PageCursor, Protocol, SessionFilter};
 
 use super::losses::LossWatch;
 use super::tally::removals;
@@ -50,9 +49,9 @@ pub(super) struct Checks {
 }
 
 /// The public endpoints of each inside endpoint.
-pub(super) type Table = BTreeMap<Inside, Vec<Endpoint>>;
+pub(super) type Table = BTreeMap<Inside, Vec<SocketAddr>>;
 /// Tables by worker.
-type Tables = BTreeMap<WorkerPosition, Table>;
+pub(super) type Tables = BTreeMap<WorkerPosition, Table>;
 
 impl Checks {
     /// Counts a fault: flows need not survive more than one failure at a time. Returns whether it
@@ -112,10 +111,6 @@ pub(super) fn has_one_mapping<'a>(
 ) -> bool {
     let mut publics = tables.into_iter().filter_map(|table| table.get(&inside));
     publics.all(|publics| publics.len() == 1)
-}
-
-pub(super) fn dotted(endpoint: Endpoint) -> String {
-    format!("{}:{}", Ipv4Addr::from_bits(endpoint.address), endpoint.port)
 }
 
 impl World {
@@ -212,18 +207,17 @@ impl World {
             || lane.moving.is_some_and(|moving| is_here(moving.from))
     }
 
-    /// Returns the sessions of IPv4 in a worker's table, each with its public endpoint.
-    fn sessions(&self, position: WorkerPosition) -> Vec<(SessionView, Endpoint)> {
+    /// Returns the sessions in a worker's table, each by its owner and with its public endpoint.
+    fn sessions(&self, position: WorkerPosition) -> Vec<(Inside, SocketAddr)> {
         let (mut cursor, mut all) = (PageCursor::default(), Vec::new());
         let nat = self.worker(position).engine().nat().admin();
         while nat.sessions(&mut cursor, usize::MAX, &SessionFilter::default(), &mut all) {}
-        all.into_iter().filter_map(|view| Some((view, view.ipv4()?.public))).collect()
+        all.iter().map(|session| self.traffic.inside_of(session)).collect()
     }
 
     pub(super) fn table(&self, position: WorkerPosition) -> Table {
         let mut table = Table::new();
-        for (session, public) in self.sessions(position) {
-            let inside = self.traffic.inside_of(&session);
+        for (inside, public) in self.sessions(position) {
             let publics = table.entry(inside).or_default();
             if !publics.contains(&public) {
                 publics.push(public);
@@ -236,31 +230,31 @@ impl World {
     /// deaf while a port rested; then checks whether the cluster is whole.
     fn check_tables(&mut self) {
         self.traffic.let_go_of_silent(self.now_us);
-        let mut holders: BTreeMap<(Endpoint, Protocol), (Inside, WorkerPosition)> = BTreeMap::new();
+        let mut holders: BTreeMap<(SocketAddr, Protocol), (Inside, WorkerPosition)> =
+            BTreeMap::new();
         let mut doubled = 0;
         let mut tables: Tables = BTreeMap::new();
         for position in self.positions() {
             let table = tables.entry(position).or_default();
-            for (session, public) in self.sessions(position) {
-                let inside = self.traffic.inside_of(&session);
+            for (inside, public) in self.sessions(position) {
                 let publics = table.entry(inside).or_default();
                 if !publics.contains(&public) {
                     publics.push(public);
                     doubled += u64::from(publics.len() > 1);
                 }
-                let held = holders.insert((public, session.protocol), (inside, position));
+                let protocol = inside.2;
+                let held = holders.insert((public, protocol), (inside, position));
                 let may_be_late = |inside| self.traffic.is_silent(inside, self.now_us);
                 let held = held.filter(|(other, _)| *other != inside);
                 let held = held.filter(|(other, _)| !may_be_late(*other) && !may_be_late(inside));
                 if let Some((other, at)) = held {
-                    let (public, protocol) = (dotted(public), session.protocol);
                     return self.fail(format!(
                         "{protocol:?} {public} is held by {} of {} on n{}/{} and by {} of {} on n{}/{}",
-                        dotted(other.1),
+                        other.1,
                         Ipv4Addr::from_bits(other.0),
                         at.node,
                         at.worker,
-                        dotted(inside.1),
+                        inside.1,
                         Ipv4Addr::from_bits(inside.0),
                         position.node,
                         position.worker
@@ -274,6 +268,7 @@ impl World {
         }
         self.checks.doubled = doubled;
         self.check_left();
+        self.check_prefixes(&tables);
         self.look_at_wholeness(&tables);
     }
 
@@ -283,7 +278,7 @@ impl World {
             return;
         }
         let members = self.member_positions();
-        let holds = |shard: u32, inside: Inside, public: Endpoint| {
+        let holds = |shard: u32, inside: Inside, public: SocketAddr| {
             let positions = members.get(&shard).map(Vec::as_slice).unwrap_or_default();
             let has = |position: &WorkerPosition| {
                 let publics = tables.get(position).and_then(|table| table.get(&inside));
@@ -297,7 +292,7 @@ impl World {
             socket.protected.is_some_and(|public| !holds(socket.shard, inside, public))
         });
         if let (Some(socket), true) = (lost, self.checks.is_whole) {
-            let lost = format!("{socket} has lost its mapping {:?}", socket.protected.map(dotted));
+            let lost = format!("{socket} has lost its mapping {:?}", socket.protected);
             return self.fail(lost);
         }
         if !self.checks.is_whole {
@@ -388,13 +383,10 @@ impl World {
         let primary = &entry.primary().incarnation.worker;
         let node = self.nodes.iter().position(|node| node.name == primary.node)?;
         let position = Some(WorkerPosition { node, worker: usize::from(primary.index) });
-        let hops = [
-            self.switches[0].next_hop(site::endpoint(shard)),
-            self.switches[1].next_hop(site::public(shard).addr()),
-        ];
-        for (side, hop) in Side::ALL.iter().zip(hops) {
+        for (side, to) in site::routed(shard) {
+            let hop = self.switches[side as usize].next_hop(to);
             if hop != position {
-                return Some(format!("the {} switch leads to {hop:?}", side.name()));
+                return Some(format!("the {} switch leads {to} to {hop:?}", side.name()));
             }
         }
         None

@@ -8,7 +8,7 @@ use weir_engine::Side;
 use weir_map::{Incarnation, Member, MemberState, Rank, ShardEntry, ShardId};
 
 use super::World;
-use super::checks::{Table, dotted};
+use super::checks::Table;
 use crate::node::RouteOrder;
 use crate::site::{self, WorkerPosition};
 
@@ -72,8 +72,8 @@ impl World {
             })
         });
         if let Some(socket) = lacking {
-            let public = socket.known.map(dotted).unwrap_or_default();
-            let lacking = format!("{socket}, which has {public}");
+            let public = socket.known;
+            let lacking = format!("{socket}, which has {public:?}");
             self.fail(format!("{who} calls its copy of shard {shard} full without {lacking}"));
         }
     }

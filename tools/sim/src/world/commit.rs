@@ -21,15 +21,16 @@
 //!   so the beginning of a mapping is always checked; a mere change of state is not taken back.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 
 use weir_engine::{DropReason, EarlyRelease, Side};
 use weir_map::{LANES, ShardId};
-use weir_nat::{Endpoint, PageCursor, SessionFilter, SessionView};
-use weir_wire::ethernet::{self, ETHERTYPE_IPV4};
+use weir_nat::{Endpoint, PageCursor, SessionFilter};
+use weir_wire::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use weir_wire::frame::{Frame, VecFrame};
 
 use super::World;
-use super::checks::{Table, dotted, has_one_mapping};
+use super::checks::{Table, has_one_mapping};
 use crate::node::Worker;
 use crate::options::Commit;
 use crate::site::{self, Station, WorkerPosition};
@@ -52,7 +53,7 @@ pub(super) struct Commits {
 struct Ended {
     at_us: u64,
     node: usize,
-    known: BTreeSet<(Inside, Endpoint)>,
+    known: BTreeSet<(Inside, SocketAddr)>,
 }
 
 /// The state kept of one incarnation of a worker.
@@ -88,7 +89,7 @@ impl Commits {
 
     /// Returns how many replicas may have acknowledged a mapping that leaves now, and ended: just
     /// now, or at a time when they held the mapping and its first packet was lost on its way.
-    fn ended_with(&self, mapping: (Inside, Endpoint), began_us: u64, now_us: u64) -> usize {
+    fn ended_with(&self, mapping: (Inside, SocketAddr), began_us: u64, now_us: u64) -> usize {
         let late_us = now_us.saturating_sub(LATE_US);
         let had_it = |ended: &&Ended| ended.at_us > late_us || ended.known.contains(&mapping);
         self.ended_since(began_us.min(late_us)).filter(had_it).count()
@@ -172,7 +173,7 @@ impl World {
         let bytes = frame.data();
         let to = site::station(ethernet::parse(bytes).ok()?.destination);
         let link = ethernet::parse_link(bytes).ok()?;
-        if to != Station::Switch || link.ethertype != ETHERTYPE_IPV4 {
+        if to != Station::Switch || ![ETHERTYPE_IPV4, ETHERTYPE_IPV6].contains(&link.ethertype) {
             return None;
         }
         self.traffic.shown(&bytes[link.len..], side == Side::Internet)
@@ -196,8 +197,7 @@ impl World {
         let (known_us, known_by) = before.map_or((None, 0), |left| (left.known_us, left.known_by));
         let mut left = Left { public, progress, at_us: self.now_us, position, known_us, known_by };
         let is_waited_for = self.is_waited_for(position, watched, commit, shown, before);
-        let nodes =
-            if is_waited_for { self.nodes_that_know(socket, &left) } else { BTreeSet::new() };
+        let nodes = if is_waited_for { self.nodes_that_know(flow, &left) } else { BTreeSet::new() };
         if nodes.contains(&position.node) {
             let (copies, wanted) = (nodes.len() - 1, usize::from(commit.replicas));
             let inside = socket.key();
@@ -205,7 +205,7 @@ impl World {
             let ended = self.commits.ended_with((inside, public), began_us, self.now_us);
             if copies + ended < wanted {
                 let WorkerPosition { node, worker } = position;
-                let what = format!("as {}, {progress:?}", dotted(public));
+                let what = format!("as {public}, {progress:?}");
                 let who = format!("not {wanted} replicas, but nodes {nodes:?} know that");
                 return self.fail(format!("{socket} leaves n{node}/{worker} {what}, and {who}"));
             }
@@ -217,9 +217,8 @@ impl World {
         } else {
             // Up to the session's present state no copies were waited for; later changes are
             // checked.
-            let session = self.session_at(position, socket, &left);
-            let reached = session.map_or(progress, |it| Progress::of_state(it.state));
-            left.progress = left.progress.max(reached);
+            let reached = self.progress_at(position, flow, &left);
+            left.progress = left.progress.max(reached.unwrap_or(progress));
             self.traffic.counts.uncommitted += 1;
         }
         self.traffic.sockets[number].left = Some(left);
@@ -239,34 +238,45 @@ impl World {
         // The change may have been made while the packet before was held.
         let held_us = 1_000 * u64::from(commit.timeout_ms);
         let since_us = before.map_or(flow.began_us, |left| left.at_us.saturating_sub(held_us));
-        let lanes = watched.owned_us.get(&self.traffic.sockets[flow.socket].shard);
-        let owned_us = lanes.and_then(|lanes| lanes[site::lane(shown.public.port)]);
-        let is_its_own = owned_us.is_some_and(|owned_us| owned_us <= since_us);
+        let owned_us = watched.owned_us.get(&self.traffic.sockets[flow.socket].shard);
+        let lanes = self.lanes_at(position, flow, shown.public);
+        let is_owned = |lane: &usize| {
+            let owned_us = owned_us.and_then(|owned_us| owned_us[*lane]);
+            owned_us.is_some_and(|owned_us| owned_us <= since_us)
+        };
+        let is_its_own = !lanes.is_empty() && lanes.iter().all(is_owned);
         let begins = before.is_none();
         // It may show a change that another worker saw, and copied here while this packet was held.
         let is_alone = before.is_none_or(|left| left.position == position);
         is_its_own && is_alone && (watched.gave_up_us < since_us || (commit.is_strict && begins))
     }
 
-    /// Returns the mapping of a socket with this public endpoint in the table of a worker.
-    fn session_at(
+    /// Returns how far the session of a flow with this public endpoint has come in the table of a
+    /// worker; `None` if it is not there.
+    fn progress_at(
         &self,
         position: WorkerPosition,
-        socket: &Socket,
+        number: usize,
         left: &Left,
-    ) -> Option<SessionView> {
+    ) -> Option<Progress> {
+        let flow = &self.traffic.flows[number];
+        let IpAddr::V4(address) = left.public.ip() else {
+            let records = self.records6(position, flow).into_iter();
+            return records.map(|(_, state)| Progress::of_state(state)).max();
+        };
         let (mut cursor, mut found) = (PageCursor::default(), Vec::new());
-        let filter = SessionFilter { public: Some(left.public.into()), ..SessionFilter::default() };
+        let public = Endpoint::new(address.to_bits(), left.public.port());
+        let filter = SessionFilter { public: Some(public.into()), ..SessionFilter::default() };
         // The first page is the mapping with its first session; the sockets have no other session.
         self.worker(position).engine().nat().admin().sessions(&mut cursor, 1, &filter, &mut found);
-        let inside = socket.key();
-        found.into_iter().find(|it| self.traffic.inside_of(it) == inside)
+        let inside = self.traffic.sockets[flow.socket].key();
+        let session = found.into_iter().find(|it| self.traffic.inside_of(it).0 == inside)?;
+        Some(Progress::of_state(session.state))
     }
 
-    fn nodes_that_know(&self, socket: &Socket, left: &Left) -> BTreeSet<usize> {
+    fn nodes_that_know(&self, flow: usize, left: &Left) -> BTreeSet<usize> {
         let knows = |position: &WorkerPosition| {
-            let session = self.session_at(*position, socket, left);
-            session.is_some_and(|it| Progress::of_state(it.state) >= left.progress)
+            self.progress_at(*position, flow, left).is_some_and(|it| it >= left.progress)
         };
         self.positions().into_iter().filter(knows).map(|position| position.node).collect()
     }
@@ -305,7 +315,7 @@ impl World {
             return;
         }
         let positions = self.positions();
-        let is_lost = |flow: &Flow| {
+        let is_lost = |(number, flow): (usize, &Flow)| {
             let socket = &self.traffic.sockets[flow.socket];
             let left = socket.left?;
             let known_us = left.known_us?;
@@ -315,13 +325,13 @@ impl World {
             };
             let may_end = matches!(flow.stage, Stage::Closing | Stage::Over);
             let is_known =
-                || positions.iter().any(|&it| self.session_at(it, socket, &left).is_some());
+                || positions.iter().any(|&it| self.progress_at(it, number, &left).is_some());
             let is_lost = losses <= commit.replicas.into() && !may_end && !is_known();
             is_lost.then(|| {
-                format!("{socket} has left as {}, which nobody knows any more", dotted(left.public))
+                format!("{socket} has left as {}, which nobody knows any more", left.public)
             })
         };
-        if let Some(lost) = self.traffic.flows.iter().find_map(is_lost) {
+        if let Some(lost) = self.traffic.flows.iter().enumerate().find_map(is_lost) {
             self.fail(lost);
         }
     }

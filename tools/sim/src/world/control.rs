@@ -67,11 +67,13 @@ fn desired(options: &Options, policy: u64) -> Desired {
         let _ = writeln!(text, "quarantine_sec = {}", site::quarantine_sec(idle_sec));
     }
     text.push_str(&site::policy(policy, options.has_pool));
+    text.push_str(&site::delegations(options));
     for shard in 1..=options.shards {
         let (endpoint, public) = (site::endpoint(shard), site::public(shard));
+        let public6 = site::public6(shard);
         let _ = write!(
             text,
-            "[[shard]]\nid = {shard}\nendpoint = \"{endpoint}\"\npublic = [\"{public}\"]\nsubscribers_max = {}\n",
+            "[[shard]]\nid = {shard}\nendpoint = \"{endpoint}\"\npublic = [\"{public}\"]\npublic6 = [\"{public6}\"]\nsubscribers_max = {}\n",
             site::SUBSCRIBERS_MAX
         );
     }

@@ -1,13 +1,14 @@
 //! Frames on their way: from homes, servers and workers over links and switches.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use weir_engine::Side;
 use weir_wire::arp::{self, Arp};
 use weir_wire::build;
-use weir_wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, Ethernet, Mac};
+use weir_wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet, Mac};
 use weir_wire::frame::{Frame, VecFrame};
-use weir_wire::ipv4;
+use weir_wire::ndp::{NdpMessage, NdpPacket};
+use weir_wire::{ipv4, ipv6, ndp};
 
 use super::{Event, World};
 use crate::fault::{Fault, Way};
@@ -122,6 +123,7 @@ impl World {
     ) {
         let to = match ethernet::parse(frame.data()) {
             Ok(header) if header.destination == Mac::BROADCAST => self.asked(side, frame.data()),
+            Ok(header) if header.destination.is_multicast() => Some(Station::Switch),
             Ok(header) => Some(site::station(header.destination)),
             Err(_) => None,
         };
@@ -166,7 +168,10 @@ impl World {
         let payload = &bytes[link.len..];
         match link.ethertype {
             ETHERTYPE_ARP => self.answer_arp(side, payload),
-            ETHERTYPE_IPV4 if side == Side::Internet => self.at_server(payload),
+            ETHERTYPE_IPV6 if side == Side::Internet && is_ndp(payload) => {
+                self.answer_ndp(side, payload);
+            }
+            ETHERTYPE_IPV4 | ETHERTYPE_IPV6 if side == Side::Internet => self.at_server(payload),
             ETHERTYPE_IPV4 => self.at_access(payload),
             other => self.fail(format!("a frame of type {other:#x} leaves a worker")),
         }
@@ -185,12 +190,33 @@ impl World {
         self.put(Station::Switch, site::station(to), side, frame, 0);
     }
 
+    /// Answers the question for the switch's IPv6 address. No worker asks for another one's.
+    fn answer_ndp(&mut self, side: Side, payload: &[u8]) {
+        let (ip, total) = ipv6::parse(payload).expect("it was parsed before");
+        let message = match ndp::parse(ip, &payload[ipv6::Ipv6::LEN..total]) {
+            Ok(NdpMessage::Solicitation(message)) => message,
+            Ok(_) => return,
+            Err(fault) => return self.fail(format!("neighbor discovery of a worker: {fault:?}")),
+        };
+        let (true, Some(to)) = (message.target == site::gateway6().to_bits(), message.source_mac)
+        else {
+            return;
+        };
+        let mac = site::mac(Station::Switch, side);
+        let answer = NdpPacket::answer(&message, mac, true);
+        let frame = self.pool.frame(&build::ethernet6(to, mac, answer.as_bytes()));
+        let frame = frame.expect("the pool has no limit");
+        self.put(Station::Switch, site::station(to), side, frame, 0);
+    }
+
     fn at_server(&mut self, packet: &[u8]) {
         match self.traffic.at_server(self.now_us, packet) {
             Err(why) => self.fail(why),
             Ok(arrived) => {
                 let (public, home) = arrived.used;
-                self.block_logs.note_use(self.now_us, public, home.to_bits());
+                if public.is_ipv4() || !self.options.is_delegated {
+                    self.block_logs.note_use(self.now_us, public, home);
+                }
                 if arrived.has_moved || arrived.is_shared {
                     self.checks.is_suspicious = true;
                 }
@@ -216,11 +242,15 @@ impl World {
     }
 
     /// Sends a packet from outside to the worker of the switch's best route.
-    pub(super) fn route(&mut self, side: Side, to: Ipv4Addr, packet: &[u8], after_us: u64) {
+    pub(super) fn route(&mut self, side: Side, to: IpAddr, packet: &[u8], after_us: u64) {
         let Some(position) = self.switches[side as usize].next_hop(to) else { return };
         let worker = Station::Worker(position);
-        let bytes =
-            build::ethernet(site::mac(worker, side), site::mac(Station::Switch, side), packet);
+        let (worker_mac, mac) = (site::mac(worker, side), site::mac(Station::Switch, side));
+        let is_ipv6 = side == Side::Internet && to.is_ipv6();
+        let bytes = match is_ipv6 {
+            false => build::ethernet(worker_mac, mac, packet),
+            true => build::ethernet6(worker_mac, mac, packet),
+        };
         let frame = self.pool.frame(&bytes).expect("the pool has no limit");
         self.put(Station::Switch, worker, side, frame, after_us);
     }
@@ -231,7 +261,7 @@ impl World {
         }
         if let Some((packet, next_us)) = self.traffic.next_packet(self.now_us, flow) {
             let shard = self.traffic.shard_of(flow);
-            self.route(Side::Access, site::endpoint(shard), &packet, OUTSIDE_US);
+            self.route(Side::Access, site::endpoint(shard).into(), &packet, OUTSIDE_US);
             self.queue.push(self.now_us + next_us, Event::Flow(flow));
         } else if let Some(next) = self.traffic.follow(flow) {
             self.queue.push(self.now_us, Event::Flow(next));
@@ -242,6 +272,9 @@ impl World {
         if self.is_traffic_on {
             let flow = self.traffic.open_short(shard, home);
             self.queue.push(self.now_us, Event::Flow(flow));
+            if let Some(flow) = self.traffic.open_short6(&self.options, shard, home) {
+                self.queue.push(self.now_us, Event::Flow(flow));
+            }
             let interval_us = self.options.short_flow_interval_us;
             let next_us = interval_us / 2 + self.network_dice.below(interval_us);
             self.queue.push(self.now_us + next_us, Event::ShortFlow { shard, home });
@@ -250,14 +283,25 @@ impl World {
 
     pub(super) fn probe(&mut self) {
         if self.is_traffic_on {
-            if let Some((to, packet)) = self.traffic.probe() {
-                self.route(Side::Internet, to, &packet, OUTSIDE_US);
+            let traffic = &mut self.traffic;
+            let unwanted = [
+                traffic.probe(false),
+                Some(traffic.call()),
+                traffic.forbidden(false),
+                traffic.unwanted6(&self.options),
+            ];
+            for (side, to, packet) in unwanted.into_iter().flatten() {
+                self.route(side, to, &packet, OUTSIDE_US);
             }
-            let (to, packet) = self.traffic.call();
-            self.route(Side::Internet, to, &packet, OUTSIDE_US);
-            let (to, packet) = self.traffic.forbidden();
-            self.route(Side::Access, to, &packet, OUTSIDE_US);
             self.queue.push(self.now_us + self.options.probe_interval_us, Event::Probe);
         }
     }
+}
+
+/// Whether an IPv6 packet is a message of neighbor discovery.
+fn is_ndp(packet: &[u8]) -> bool {
+    ipv6::parse(packet).is_ok_and(|(ip, _)| {
+        let kind = packet.get(ipv6::Ipv6::LEN).copied().and_then(ndp::kind);
+        ip.next_header == ipv6::PROTOCOL_ICMPV6 && kind.is_some()
+    })
 }

@@ -3,13 +3,15 @@
 //! its owner.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use weir_map::{BootId, LANES, ShardId};
+use weir_nat::Endpoint6;
 
 use super::World;
-use super::checks::{Table, dotted};
+use super::checks::Table;
 use crate::site::{self, WorkerPosition};
-use crate::traffic::Stage;
+use crate::traffic::{Flow, Stage};
 
 /// By shard and lane: the worker that was last seen to write it, and its incarnation.
 #[derive(Debug, Default)]
@@ -55,15 +57,18 @@ impl World {
     ) -> Option<String> {
         let [given, got] = [giver, to].map(|position| self.table(position));
         let flows = self.traffic.flows.iter().filter(|flow| flow.stage == Stage::Established);
-        let sockets = flows.map(|flow| &self.traffic.sockets[flow.socket]);
-        let mut sockets = sockets.filter(|socket| socket.shard == shard);
-        sockets.find_map(|socket| {
-            let public = socket.public.filter(|public| site::lane(public.port) == lane)?;
+        let mut flows = flows.filter(|flow| self.traffic.sockets[flow.socket].shard == shard);
+        flows.find_map(|flow| {
+            let socket = &self.traffic.sockets[flow.socket];
+            let public = socket.public?;
+            if !self.lanes_at(giver, flow, public).contains(&lane) {
+                return None;
+            }
             let has = |table: &Table| {
                 table.get(&socket.key()).is_some_and(|publics| publics.contains(&public))
             };
             let is_lacking = has(&given) && !has(&got);
-            is_lacking.then(|| format!("{socket}, which has {}", dotted(public)))
+            is_lacking.then(|| format!("{socket}, which has {public}"))
         })
     }
 
@@ -79,6 +84,35 @@ impl World {
         unwritten.map(|(shard, lane, WorkerPosition { node, worker })| {
             format!("n{node}/{worker} does not write lane {lane} of shard {shard}, which it owns")
         })
+    }
+
+    /// Returns the lanes of a flow with this public endpoint: of IPv4 by its port, of IPv6 by the
+    /// records of the flow at a worker, of which there may be several.
+    pub(super) fn lanes_at(
+        &self,
+        position: WorkerPosition,
+        flow: &Flow,
+        public: SocketAddr,
+    ) -> Vec<usize> {
+        match public.is_ipv4() {
+            true => vec![site::lane(public.port())],
+            false => self.records6(position, flow).into_iter().map(|(lane, _)| lane).collect(),
+        }
+    }
+
+    /// Returns the lane and the state of each record of an IPv6 flow at a worker.
+    pub(super) fn records6(
+        &self,
+        position: WorkerPosition,
+        flow: &Flow,
+    ) -> Vec<(usize, &'static str)> {
+        let socket = &self.traffic.sockets[flow.socket];
+        let [inside, remote] = [socket.inside, flow.remote].map(|end| match end.ip() {
+            IpAddr::V6(address) => Endpoint6::new(address.to_bits(), end.port()),
+            IpAddr::V4(_) => panic!("{socket} is no IPv6 socket"),
+        });
+        let nat = self.worker(position).engine().nat().admin();
+        nat.records_of_flow6(inside, remote, socket.protocol)
     }
 
     fn writes(&self, position: WorkerPosition, shard: ShardId, lane: usize) -> bool {

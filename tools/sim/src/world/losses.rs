@@ -3,8 +3,7 @@
 //! only a few times.
 
 use std::collections::BTreeMap;
-
-use weir_engine::Side;
+use std::net::IpAddr;
 
 use super::{Event, World};
 use crate::site::{self, WorkerPosition};
@@ -17,8 +16,8 @@ const MOVES_MAX: u32 = 12;
 /// Late packets arrive within this time after the last stall.
 const ARRIVES_US: u64 = 2_000_000;
 
-/// Next hops by side and shard, and how often each has changed.
-type Hops = BTreeMap<(usize, u32), (Option<WorkerPosition>, u32)>;
+/// Next hops by the address that a switch is asked for, and how often each has changed.
+type Hops = BTreeMap<IpAddr, (Option<WorkerPosition>, u32)>;
 
 /// State that must not change while a whole cluster is disturbed. The watch is dropped when
 /// something else fails.
@@ -92,10 +91,9 @@ impl World {
             return;
         };
         for shard in self.shards() {
-            let endpoints = [site::endpoint(shard.0), site::public(shard.0).addr()];
-            for (side, to) in Side::ALL.into_iter().zip(endpoints) {
+            for (side, to) in site::routed(shard.0) {
                 let hop = self.switches[side as usize].next_hop(to);
-                let seen = hops.entry((side as usize, shard.0)).or_insert((hop, 0));
+                let seen = hops.entry(to).or_insert((hop, 0));
                 if seen.0 != hop {
                     *seen = (hop, seen.1 + 1);
                 }

@@ -7,7 +7,6 @@
 //! - A worker that does not hear a primary must not act for it while a third node hears both of
 //!   them.
 
-use weir_engine::Side;
 use weir_map::ShardId;
 use weir_roles::role::Role;
 
@@ -89,14 +88,11 @@ impl World {
             return;
         }
         for shard in self.shards() {
-            let hops = [
-                self.switches[0].next_hop(site::endpoint(shard.0)),
-                self.switches[1].next_hop(site::public(shard.0).addr()),
-            ];
-            for (side, hop) in Side::ALL.iter().zip(hops) {
+            for (side, to) in site::routed(shard.0) {
+                let hop = self.switches[side as usize].next_hop(to);
                 if hop.is_some_and(|position| position.node == node) {
                     return self.fail(format!(
-                        "the {} switch still leads shard {shard} to n{node}, which stands still with its guard",
+                        "the {} switch still leads {to} of shard {shard} to n{node}, which stands still with its guard",
                         side.name()
                     ));
                 }

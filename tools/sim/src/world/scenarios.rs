@@ -50,6 +50,7 @@ impl Script {
             replicas,
             commit: None,
             idle_sec: None,
+            has_ipv6: true,
             start_us: 3_500_000,
             faults: 0,
             loss_ppm: 0,

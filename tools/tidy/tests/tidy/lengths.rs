@@ -56,6 +56,7 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
     ("dataplane/nat/src/subscribers/admission_tests.rs", "play"),
     ("dataplane/nat/src/expire.rs", "expire_mappings"),
     ("tools/fuzz/tests/engine.rs", "run"),
+    ("tools/traffic/src/bench/figure.rs", "head"),
     ("tools/traffic/src/linux_nat/feeder.rs", "instructions"),
 ];
 

@@ -54,10 +54,10 @@ fn every_attack_but_garbage_is_valid_and_never_part_of_a_flow() {
                 }
                 let way = Direction::Upstream;
                 let ours = [
-                    read::<true, true>(&frame, way),
-                    read::<true, false>(&frame, way),
-                    read::<false, true>(&frame, way),
-                    read::<false, false>(&frame, way),
+                    read::<Ipv4, true, true>(&frame, way),
+                    read::<Ipv4, true, false>(&frame, way),
+                    read::<Ipv4, false, true>(&frame, way),
+                    read::<Ipv4, false, false>(&frame, way),
                 ];
                 assert_eq!(ours, [None; 4], "{attack}");
             }

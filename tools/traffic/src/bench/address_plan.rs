@@ -1,7 +1,7 @@
 //! The generator's address plan as configuration for weir: the homes, and one entry for each shard.
 
 use std::fmt::Write;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::BenchError;
 use super::load::{Access, Load};
@@ -25,7 +25,8 @@ impl Load {
                 .with_subscribers_per_shard(self.subscribers_per_shard)?
                 .with_first_shard(self.first_shard(worker))?
                 .with_new_flows(self.new_flows)?
-                .with_access(access)
+                .with_access(access)?
+                .with_families(self.families)
         };
         let new = || match self.attacked {
             Some(_) => new()?.with_new_flows_in_known_homes(),
@@ -38,6 +39,16 @@ impl Load {
     pub(super) fn first_shard(&self, worker: usize) -> u32 {
         worker as u32 * self.shards()
     }
+}
+
+/// Last parts of the addresses on a link.
+pub(super) const DEVICE: u16 = 1;
+pub(super) const GATEWAY: u16 = 2;
+
+/// Returns the IPv6 address of a station on a link of a worker: `network` is 1 on the access side
+/// and 2 on the internet side.
+pub(super) fn link6(network: u16, worker: usize, station: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, network, worker as u16, 0, 0, 0, 0, station)
 }
 
 /// Returns the address of a home, counted from 0.
@@ -58,8 +69,12 @@ pub(super) fn shards(load: &Load, core_of: impl Fn(usize) -> usize) -> Result<St
                 "\n[[shard]]\nid = {}\nworker = {}\npublic = [\"{public}/{length}\"]\nsubscribers_max = {}",
                 scenario.first_shard() + shard + 1,
                 core_of(worker),
-                load.subscribers_per_shard,
+                load.homes_of_a_shard(),
             );
+            if load.families.has_ipv6() {
+                let (public6, length) = scenario.public6_prefix(shard);
+                let _ = writeln!(text, "public6 = [\"{public6}/{length}\"]");
+            }
             let _ = match load.access {
                 Access::Gre => writeln!(text, "endpoint = \"{}\"", scenario.tunnel_endpoint(shard)),
                 Access::Plain => {
@@ -77,6 +92,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::families::Families;
 
     fn text(load: &Load) -> String {
         shards(load, |worker| 1 + 2 * worker).unwrap()
@@ -114,6 +130,15 @@ mod tests {
         for id in ["id = 1\n", "id = 2\n", "id = 3\n", "id = 4\n"] {
             assert_eq!(text.matches(id).count(), 1, "{id}");
         }
+    }
+
+    #[test]
+    fn shards_have_an_ipv6_prefix_if_the_flows_have_ipv6() {
+        let ipv4 = Load::new(64 * 300, Duration::ZERO);
+        assert!(!text(&ipv4).contains("public6"));
+        let both = text(&Load { families: Families::Both, ..ipv4 });
+        assert!(both.contains("public6 = [\"2001:db8::/48\"]"), "{both}");
+        assert!(both.contains("public6 = [\"2001:db8:1::/48\"]"), "{both}");
     }
 
     #[test]

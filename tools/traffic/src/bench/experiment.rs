@@ -41,6 +41,8 @@ pub(super) enum Probe {
     FloodBesideLinuxRules { are_sets: bool },
     /// A flood, with VPP in the same rounds.
     FloodBesideVpp,
+    /// Three floods: of IPv4, of IPv6 and of both in the same bursts, in turn.
+    FloodOfEachFamily,
     /// Latency at half of the rate of weir's own flood, and of raw forwarding at the same rate.
     HalfLoad,
     /// The highest rate without a loss, beside weir's own flood.
@@ -67,7 +69,7 @@ impl Probe {
     pub(super) fn needs_raw(self) -> bool {
         match self {
             Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => true,
-            Probe::FloodBesideLinuxRules { .. } => true,
+            Probe::FloodBesideLinuxRules { .. } | Probe::FloodOfEachFamily => true,
             Probe::HalfLoad | Probe::ZeroLoss => true,
             Probe::Expiry | Probe::Flush | Probe::Capacity => false,
             Probe::SessionLogRate | Probe::SessionLogCost | Probe::RuleChange => false,
@@ -89,7 +91,7 @@ impl Probe {
             Probe::FloodBesideLinux | Probe::Expiry | Probe::Attack(_) => 2.0,
             Probe::FloodBesideLinuxRules { .. } => 2.0,
             Probe::FloodBesideVpp | Probe::SessionLogCost | Probe::RuleChange => 2.0,
-            Probe::HalfLoad => 3.0,
+            Probe::HalfLoad | Probe::FloodOfEachFamily => 3.0,
             Probe::ZeroLoss | Probe::Capacity => 8.0,
             // Rates that fail are tried three times.
             Probe::SessionLogRate => 12.0,

@@ -72,6 +72,15 @@ pub enum Figure {
     UnchangedLossPercent,
     UnchangedLongestTurnMs,
     UnchangedLongTurnsPercent,
+    Ipv4Mpps,
+    Ipv6Mpps,
+    Ipv4Cycles,
+    Ipv6Cycles,
+    Ipv6CyclesRatio,
+    BothCyclesRatio,
+    Ipv4OpenedMega,
+    Ipv6OpenedMega,
+    Ipv6OpenedRatio,
 }
 
 impl Figure {
@@ -142,6 +151,15 @@ impl Figure {
             Figure::UnchangedLossPercent => ("lost % without change", 3),
             Figure::UnchangedLongestTurnMs => ("longest turn ms without change", 3),
             Figure::UnchangedLongTurnsPercent => ("turns > 1 ms without change, %", 4),
+            Figure::Ipv4Mpps => ("IPv4 Mpps", 2),
+            Figure::Ipv6Mpps => ("IPv6 Mpps", 2),
+            Figure::Ipv4Cycles => ("IPv4 cycles/packet", 0),
+            Figure::Ipv6Cycles => ("IPv6 cycles/packet", 0),
+            Figure::Ipv6CyclesRatio => ("IPv6 / IPv4 cycles", 3),
+            Figure::BothCyclesRatio => ("both / mean of IPv4 and IPv6, cycles", 3),
+            Figure::Ipv4OpenedMega => ("IPv4 M new flows/s", 2),
+            Figure::Ipv6OpenedMega => ("IPv6 M new flows/s", 2),
+            Figure::Ipv6OpenedRatio => ("new flows, IPv6 / IPv4", 3),
         }
     }
 

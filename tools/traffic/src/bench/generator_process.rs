@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 
 use super::BenchError;
+use super::address_plan::{self, DEVICE, GATEWAY};
 use super::context::BenchContext;
 use super::load::Load;
 use super::process::tail;
@@ -33,7 +34,17 @@ use crate::table::Device;
 enum Event {
     Started {},
     Learned(Learned),
+    Progress(Progress),
     Finished(Box<Finished>),
+    #[serde(other)]
+    Other,
+}
+
+/// Reported while it runs; the phases but one are for people.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "phase")]
+enum Progress {
+    Settled,
     #[serde(other)]
     Other,
 }
@@ -195,6 +206,11 @@ impl Generator {
         self.wait(|event| if let Event::Learned(learned) = event { Some(learned) } else { None })
     }
 
+    /// Waits for the end of the warm-up of a load that settles its flows.
+    pub(super) fn settled(&mut self) -> Result<(), BenchError> {
+        self.wait(|event| matches!(event, Event::Progress(Progress::Settled)).then_some(()))
+    }
+
     pub(super) fn finished(&mut self) -> Result<Finished, BenchError> {
         self.wait(|event| if let Event::Finished(flood) = event { Some(*flood) } else { None })
     }
@@ -241,6 +257,10 @@ fn command(context: &BenchContext<'_>, load: &Load, device: Device, worker: usiz
         for (side, network) in [("access", 1), ("internet", 2)] {
             command.args([format!("--{side}-address"), format!("10.{network}.{worker}.1")]);
             command.args([format!("--{side}-gateway"), format!("10.{network}.{worker}.2")]);
+            for (name, station) in [("address6", DEVICE), ("gateway6", GATEWAY)] {
+                let address = address_plan::link6(network, worker, station).to_string();
+                command.args([format!("--{side}-{name}"), address]);
+            }
         }
     }
     command.args(["--core", &plan.generator_core_of(worker).to_string()]);
@@ -266,7 +286,11 @@ mod tests {
     #[test]
     fn event_lines_are_read_despite_unknown_fields() {
         assert!(matches!(event(r#"{"event":"started","huge_pages":true}"#), Event::Started {}));
-        assert!(matches!(event(r#"{"event":"progress","seconds":3.0}"#), Event::Other));
+        let learning = event(r#"{"event":"progress","phase":"learn","learned":3,"of":9}"#);
+        assert!(matches!(learning, Event::Progress(Progress::Other)));
+        let settled = event(r#"{"event":"progress","phase":"settled"}"#);
+        assert!(matches!(settled, Event::Progress(Progress::Settled)));
+        assert!(matches!(event(r#"{"event":"step","rate":3.0}"#), Event::Other));
         let learned = event(r#"{"event":"learned","sent":9,"wrong":0,"seconds":0.5,"rate":18.0}"#);
         assert!(matches!(learned, Event::Learned(Learned { rate: Some(_) })));
         let old = event(r#"{"event":"learned","sent":9,"wrong":0}"#);

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::rules::LoadRules;
 use crate::attack::Attack;
+use crate::families::Families;
 
 /// Flows of a home unless an experiment varies them: a port block of 256 holds twice that many
 /// random ports.
@@ -23,7 +24,8 @@ pub(super) enum Access {
     Plain,
 }
 
-/// Size of the plain Ethernet frame, FCS included, as in RFC 2544; a tunnel adds 24 bytes to it.
+/// Size of the plain Ethernet frame of IPv4, FCS included, as in RFC 2544; a tunnel adds 24 bytes,
+/// IPv6 20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Size {
@@ -73,6 +75,7 @@ pub(super) struct Load {
     pub(super) flows_per_subscriber: u32,
     pub(super) subscribers_per_shard: u32,
     pub(super) access: Access,
+    pub(super) families: Families,
     pub(super) size: Size,
     /// Percentage of upstream packets that open a flow never seen before.
     pub(super) new_share: f64,
@@ -86,6 +89,8 @@ pub(super) struct Load {
     pub(super) up_share: f64,
     pub(super) pace: Pace,
     pub(super) warm_up: Duration,
+    /// Whether the warm-up goes on until each flow has been sent an answer.
+    pub(super) settles: bool,
     pub(super) measured: Duration,
     /// Workers of weir, each with its own generator and pair of memif ports.
     pub(super) workers: usize,
@@ -106,6 +111,7 @@ impl Load {
             flows_per_subscriber: FLOWS_PER_SUBSCRIBER,
             subscribers_per_shard: SUBSCRIBERS_PER_SHARD,
             access: Access::Gre,
+            families: Families::Ipv4,
             size: SMALLEST,
             new_share: 0.0,
             new_flows: 0,
@@ -114,6 +120,7 @@ impl Load {
             up_share: UP_SHARE,
             pace: Pace::Flood,
             warm_up: Duration::from_millis(500),
+            settles: false,
             measured,
             workers: 1,
             is_zero_copy: true,
@@ -168,6 +175,7 @@ impl Load {
     pub(super) fn has_raw_packets_of(&self, other: &Load) -> bool {
         let raw = |load: &Load| (load.flows, load.access, load.size, load.workers, load.measured);
         raw(self) == raw(other)
+            && self.families == other.families
             && self.is_zero_copy == other.is_zero_copy
             && self.up_share == other.up_share
     }
@@ -175,6 +183,18 @@ impl Load {
     /// Returns the number of flows that weir holds at the end.
     pub(super) fn flows_at_end(&self) -> u32 {
         self.flows.saturating_add(self.new_flows)
+    }
+
+    /// Returns the number of homes of a shard: with plain access the IPv6 prefix of a home is one
+    /// of its own.
+    pub(super) fn homes_of_a_shard(&self) -> u32 {
+        let is_two_homes = self.access == Access::Plain && self.families == Families::Both;
+        self.subscribers_per_shard * if is_two_homes { 2 } else { 1 }
+    }
+
+    /// Whether a side of the device has IPv6: behind tunnels only the one to the internet.
+    pub(super) fn has_ipv6(&self, side: &str) -> bool {
+        self.families.has_ipv6() && (side == "internet" || self.access == Access::Plain)
     }
 
     #[cfg(test)]
@@ -202,12 +222,18 @@ impl Load {
             "--seconds".to_owned(),
             self.measured.as_secs_f64().to_string(),
         ];
+        if self.settles {
+            arguments.push("--settle".to_owned());
+        }
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         if self.subscribers_per_shard != SUBSCRIBERS_PER_SHARD {
             add("--subscribers-per-shard", self.subscribers_per_shard.to_string());
         }
         if self.access == Access::Plain {
             add("--access-mode", "plain".into());
+        }
+        if self.families != Families::Ipv4 {
+            add("--families", self.families.to_string());
         }
         if self.size != SMALLEST {
             add("--size", self.size.to_string());
@@ -282,6 +308,18 @@ mod tests {
     }
 
     #[test]
+    fn homes_of_both_families_are_two_without_tunnels_and_have_ipv6_on_both_sides() {
+        let gre = Load { families: Families::Both, ..Load::new(10, SECOND) };
+        let plain = Load { access: Access::Plain, ..gre };
+        assert_eq!((gre.homes_of_a_shard(), plain.homes_of_a_shard()), (256, 512));
+        assert_eq!(["access", "internet"].map(|side| gre.has_ipv6(side)), [false, true]);
+        assert_eq!(["access", "internet"].map(|side| plain.has_ipv6(side)), [true, true]);
+        let settled = Load { settles: true, ..gre };
+        let arguments = settled.arguments().join(" ");
+        assert!(arguments.ends_with("--settle --families both"), "{arguments}");
+    }
+
+    #[test]
     fn homes_beside_an_attacker_open_flows_for_as_long_as_it_lasts() {
         let load = Load::beside(Attack::Syn, 64_000, SECOND);
         let arguments = load.arguments().join(" ");
@@ -319,6 +357,7 @@ mod tests {
         assert!(load.has_raw_packets_of(&opening));
         assert!(!load.has_raw_packets_of(&Load { size: Size::Imix, ..load }));
         assert!(!load.has_raw_packets_of(&Load { is_zero_copy: false, ..load }));
+        assert!(!load.has_raw_packets_of(&Load { families: Families::Both, ..load }));
         assert!(!load.has_raw_packets_of(&Load::new(1001, SECOND)));
     }
 

@@ -57,6 +57,13 @@ pub(super) struct Filled {
 }
 
 impl Filled {
+    /// Waits until all generators have settled their flows, if the load asks for it: what follows
+    /// is about settled flows alone.
+    fn wait_settled(&mut self, load: &Load) -> Result<(), BenchError> {
+        let mut settling = self.generators.iter_mut().filter(|_| load.settles);
+        settling.try_for_each(Generator::settled).map_err(|error| self.weir.explain(error))
+    }
+
     /// Waits for the floods of all generators.
     pub(super) fn finished(&mut self) -> Result<Flooded, BenchError> {
         let finished: Result<Vec<_>, _> =
@@ -134,6 +141,7 @@ impl BenchContext<'_> {
                     _ => {}
                 }
             }
+            Probe::FloodOfEachFamily => round = self.each_family(load, number)?,
             Probe::HalfLoad => self.half_load(load, &mut round)?,
             Probe::ZeroLoss => self.zero_loss(load, &mut round)?,
             Probe::Expiry => self.expiry(load, &mut round.figures)?,
@@ -207,7 +215,7 @@ impl BenchContext<'_> {
     }
 
     /// Runs a flood, then `then` on weir. The busy cycles are those of the flood alone: the
-    /// counters are read once all flows are established and again at the end.
+    /// counters are read once all flows are established, or settled, and again at the end.
     pub(super) fn flood_then<T>(
         &self,
         load: &Load,
@@ -215,6 +223,7 @@ impl BenchContext<'_> {
         then: impl FnOnce(&Weir) -> Result<T, BenchError>,
     ) -> Result<(WeirRun, T), BenchError> {
         let mut filled = self.fill(load, settings)?;
+        filled.wait_settled(load)?;
         let before = filled.weir.reading()?;
         let flooded = filled.finished()?;
         let after = filled.weir.reading()?;

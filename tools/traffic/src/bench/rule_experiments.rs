@@ -19,7 +19,7 @@ const REFUSED_PER_SEC_MAX: f64 = 20e6;
 const COUNTS: [u32; 5] = [0, 1_000, 10_000, 100_000, MILLION];
 
 /// Returns a load of first packets beside 1 M open flows.
-fn opened() -> Load {
+pub(super) fn opened() -> Load {
     let load = Load::opening(OPENING_TIME);
     Load { flows: MILLION, opens_per_sec_max: OPENED_PER_SEC_MAX, ..load }.lasting(OPENING_TIME)
 }

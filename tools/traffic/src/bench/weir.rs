@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::address_plan;
+use super::address_plan::{self, DEVICE, GATEWAY};
 use super::context::{BenchContext, EAL_OF_DEVICE};
 use super::load::{Access, Load};
 use super::metrics::{self, Reading};
 use super::process::Process;
 use super::{BenchError, BenchPlan};
+use crate::scenario::HOME_LENGTH6;
 
 /// Time limits for weir to be ready: a fixed part, one for each million flows of its tables, whose
 /// memory is touched at start, and one for each 10,000 rules.
@@ -166,19 +167,12 @@ impl BenchContext<'_> {
             );
         }
         for worker in 0..load.workers {
-            let side = |side, network, mtu| {
-                let device = self.device_port(load, worker, side);
-                format!(
-                    "{side} = {{ device = \"{device}\", address = \"10.{network}.{worker}.1/24\", \
-                     gateway = \"10.{network}.{worker}.2\", mtu = {mtu} }}\n"
-                )
-            };
             let _ = write!(
                 text,
                 "\n[[worker]]\ncore = {}\n{}{}",
                 self.plan.device_core_of(worker),
-                side("access", 1, access_mtu(load)),
-                side("internet", 2, 1500),
+                self.side(load, worker, "access", 1, access_mtu(load)),
+                self.side(load, worker, "internet", 2, 1500),
             );
         }
         let _ = writeln!(
@@ -203,11 +197,31 @@ impl BenchContext<'_> {
                 (4 * load.flows_per_subscriber).max(1024),
             );
         }
+        if load.families.has_ipv6() && load.access == Access::Plain {
+            let _ = writeln!(text, "\n[ipv6]\nhome_length6 = {HOME_LENGTH6}");
+        }
         if let Some(seconds) = settings.idle_timeout_sec {
             let _ = writeln!(text, "\n[timeouts]\nudp_sec = {seconds}\nudp_stream_sec = {seconds}");
         }
         text.push_str(&load.rules.text(&load.scenario(0)?));
         Ok(text + &address_plan::shards(load, |worker| self.plan.device_core_of(worker))?)
+    }
+
+    /// Returns the port of a worker on a side, a line.
+    fn side(&self, load: &Load, worker: usize, side: &str, network: u16, mtu: u32) -> String {
+        let device = self.device_port(load, worker, side);
+        let ipv6 = match load.has_ipv6(side) {
+            true => format!(
+                ", address6 = \"{}/64\", gateways6 = \"{}\"",
+                address_plan::link6(network, worker, DEVICE),
+                address_plan::link6(network, worker, GATEWAY),
+            ),
+            false => String::new(),
+        };
+        format!(
+            "{side} = {{ device = \"{device}\", address = \"10.{network}.{worker}.1/24\", \
+             gateway = \"10.{network}.{worker}.2\", mtu = {mtu}{ipv6} }}\n"
+        )
     }
 }
 

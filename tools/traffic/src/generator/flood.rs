@@ -9,17 +9,20 @@ use weir_wire::ethernet::Mac;
 
 use super::attack::{AttackAccount, AttackLoad, UnderAttack};
 use super::{Deadline, Generator, Progress, STAMP_SHIFT, stamp};
+use crate::families::FamilySet;
 use crate::latency::{Histogram, Latency};
 use crate::ledger::{Account, Verdict};
 use crate::pacing::{Pace, Share};
 use crate::packet::Mark;
-use crate::scenario::{Access, Protocol};
 use crate::side::BURST;
 use crate::table::Device;
 
 /// Silence of this length after the last packet sent means that no packet is in flight.
 const SILENCE: Duration = Duration::from_millis(100);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Longest time for which a warm-up goes on until all flows are settled, and how often it looks.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(120);
+const SETTLE_STEP: Duration = Duration::from_millis(20);
 /// Shorter floods report no progress.
 const LONG: Duration = Duration::from_secs(3);
 
@@ -28,6 +31,9 @@ pub struct FloodPlan {
     /// Flooded but not counted in the rate.
     pub warm_up: Duration,
     pub measured: Duration,
+    /// Whether the warm-up goes on until each flow has been sent an answer: a slow machine gets
+    /// fewer packets through within it than there are flows, and a flow is settled only then.
+    pub settles: bool,
 }
 
 /// The load offered to the device.
@@ -113,6 +119,12 @@ impl Cursor {
         Cursor { flow, lap, flows }
     }
 
+    /// Returns whether it has visited each flow since it began within lap `first`, in the middle or
+    /// before.
+    fn has_visited_all(&self, first: u32) -> bool {
+        self.lap > first + 1 || (self.lap == first + 1 && self.flow >= self.flows / 2)
+    }
+
     #[inline(always)]
     fn step(&mut self, stamp: u32) -> Mark {
         let here = Mark { flow: self.flow, lap: self.lap, stamp };
@@ -168,6 +180,13 @@ impl Generator {
         let mut reports = Reports::new(whole);
 
         self.run(Deadline::after(plan.warm_up), &mut state, &mut reports, &mut progress);
+        let give_up = Deadline::after(SETTLE_PATIENCE);
+        while plan.settles && !state.down.has_visited_all(self.next_lap) && !give_up.is_over() {
+            self.run(Deadline::after(SETTLE_STEP), &mut state, &mut reports, &mut progress);
+        }
+        if plan.settles {
+            progress(Progress::Settled);
+        }
         if let Some(latency) = &mut state.latency {
             latency.clear();
         }
@@ -208,12 +227,7 @@ impl Generator {
         progress: &mut impl FnMut(Progress),
     ) {
         while !end.is_over() {
-            match (self.traffic.access, self.traffic.protocol) {
-                (Access::Gre, Protocol::Udp) => self.turn::<true, false>(state),
-                (Access::Gre, Protocol::Tcp) => self.turn::<true, true>(state),
-                (Access::Plain, Protocol::Udp) => self.turn::<false, false>(state),
-                (Access::Plain, Protocol::Tcp) => self.turn::<false, true>(state),
-            }
+            in_form!(self.traffic, self.turn(state));
             if reports.next.is_over() {
                 progress(reports.make(&state.flood));
             }
@@ -226,12 +240,7 @@ impl Generator {
         self.internet.discard();
         let mut silent = Deadline::after(SILENCE);
         while !silent.is_over() {
-            let count = match (self.traffic.access, self.traffic.protocol) {
-                (Access::Gre, Protocol::Udp) => self.take::<true, false>(state),
-                (Access::Gre, Protocol::Tcp) => self.take::<true, true>(state),
-                (Access::Plain, Protocol::Udp) => self.take::<false, false>(state),
-                (Access::Plain, Protocol::Tcp) => self.take::<false, true>(state),
-            };
+            let count = in_form!(self.traffic, self.take(state));
             if count > 0 {
                 silent = Deadline::after(SILENCE);
             }
@@ -244,13 +253,13 @@ impl Generator {
 
     /// Receives a burst on each side, and sends one on each if the last ones have left: so the
     /// shares are kept even if the device accepts one direction faster than the other.
-    fn turn<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+    fn turn<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
         if let Some(attack) = &mut state.attack {
             attack.turn(tsc());
         }
-        self.take::<GRE, TCP>(state);
+        self.take::<S, GRE, TCP>(state);
         if self.access.is_clear() && self.internet.is_clear() {
-            self.write::<GRE, TCP>(state);
+            self.write::<S, GRE, TCP>(state);
         }
         let (up, down) = (self.access.send(), self.internet.send());
         if state.attack.is_none() {
@@ -260,7 +269,7 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn write<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+    fn write<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
         let now = tsc();
         let count = match &mut state.pace {
             None => 2 * BURST as u32,
@@ -273,25 +282,25 @@ impl Generator {
         for _ in 0..new {
             let flow = table.creation_order()[state.next_new];
             state.next_new += 1;
-            let (mark, template) = (Mark { flow, lap: 1, stamp }, self.upstream.of(flow));
+            let (mark, template) = (Mark { flow, lap: 1, stamp }, self.upstream.of::<S>(flow));
             let is_written = self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<GRE, TCP>(template, mark, bytes)
+                table.write_upstream::<S, GRE, TCP>(template, mark, bytes)
             });
             written[0] += u64::from(is_written);
         }
         for _ in new..up {
             let mark = state.up.step(stamp);
-            let template = self.upstream.of(mark.flow);
+            let template = self.upstream.of::<S>(mark.flow);
             let is_written = self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<GRE, TCP>(template, mark, bytes)
+                table.write_upstream::<S, GRE, TCP>(template, mark, bytes)
             });
             written[1] += u64::from(is_written);
         }
         for _ in up..count {
             let mark = state.down.step(stamp);
-            let template = self.downstream.of(mark.flow);
+            let template = self.downstream.of::<S>(mark.flow);
             let is_written = self.internet.append(&mut self.spare, template.len(), |bytes| {
-                table.write_downstream::<TCP>(template, mark, bytes)
+                table.write_downstream::<S, TCP>(template, mark, bytes)
             });
             written[2] += u64::from(is_written);
         }
@@ -312,30 +321,37 @@ impl Generator {
 
     /// Receives a burst on each side and enters it into the accounts; returns the number of frames.
     #[inline(always)]
-    fn take<const GRE: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+    fn take<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
         match (self.table.device(), GRE) {
             (Device::PassesThrough, true) => {
-                self.take_upstream::<true, TCP>(state) + self.take_downstream::<false, TCP>(state)
+                self.take_upstream::<S, true, TCP>(state)
+                    + self.take_downstream::<S, false, TCP>(state)
             }
-            _ => self.take_upstream::<false, TCP>(state) + self.take_downstream::<GRE, TCP>(state),
+            _ => {
+                self.take_upstream::<S, false, TCP>(state)
+                    + self.take_downstream::<S, GRE, TCP>(state)
+            }
         }
     }
 
     #[inline(always)]
-    fn take_upstream<const TUNNEL: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+    fn take_upstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+        &mut self,
+        state: &mut State,
+    ) -> usize {
         let (table, flood) = (&mut self.table, &mut state.flood);
         let (now, established) = (stamp(tsc()), table.established());
         let gateway = state.attack.is_some().then_some(self.internet.gateway.mac);
         self.internet.receive(&mut self.spare, |frame| {
-            match table.judge_upstream::<TUNNEL, TCP>(frame) {
+            match table.judge_upstream::<S, TUNNEL, TCP>(frame) {
                 None => false,
-                Some((verdict, seen)) => {
+                Some((verdict, mark)) => {
                     let verdict = at_gateway(gateway, frame, verdict);
                     flood.upstream.enter(verdict);
                     if verdict == Verdict::Right {
-                        flood.opened += u64::from(seen.mark.flow >= established);
+                        flood.opened += u64::from(mark.flow >= established);
                         if let Some(latency) = &mut state.latency {
-                            latency.record(now.wrapping_sub(seen.mark.stamp));
+                            latency.record(now.wrapping_sub(mark.stamp));
                         }
                     }
                     true
@@ -345,18 +361,21 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn take_downstream<const TUNNEL: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
+    fn take_downstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+        &mut self,
+        state: &mut State,
+    ) -> usize {
         let (table, flood) = (&mut self.table, &mut state.flood);
         let now = stamp(tsc());
         let gateway = state.attack.is_some().then_some(self.access.gateway.mac);
         self.access.receive(&mut self.spare, |frame| {
-            match table.judge_downstream::<TUNNEL, TCP>(frame) {
+            match table.judge_downstream::<S, TUNNEL, TCP>(frame) {
                 None => false,
-                Some((verdict, seen)) => {
+                Some((verdict, mark)) => {
                     let verdict = at_gateway(gateway, frame, verdict);
                     flood.downstream.enter(verdict);
                     if let (Verdict::Right, Some(latency)) = (verdict, &mut state.latency) {
-                        latency.record(now.wrapping_sub(seen.mark.stamp));
+                        latency.record(now.wrapping_sub(mark.stamp));
                     }
                     true
                 }
@@ -418,6 +437,16 @@ mod tests {
         let steps: Vec<_> =
             (0..7).map(|_| cursor.step(0)).map(|mark| (mark.flow, mark.lap)).collect();
         assert_eq!(steps, [(1, 4), (2, 4), (0, 5), (1, 5), (2, 5), (0, 6), (1, 6)]);
+    }
+
+    #[test]
+    fn cursor_has_visited_all_flows_after_a_whole_lap_from_the_middle() {
+        let mut cursor = Cursor::new(2, 4, 5);
+        let steps = (1..20).find(|_| {
+            cursor.step(0);
+            cursor.has_visited_all(4)
+        });
+        assert_eq!(steps, Some(5));
     }
 
     #[test]

@@ -16,11 +16,12 @@ use weir_dpdk::{tsc, tsc_hz};
 use weir_wire::frame::Frame;
 
 use super::{Deadline, Generator, GeneratorError, Progress};
+use crate::families::FamilySet;
 use crate::pacing::Pace;
-use crate::packet::{Direction, Mark, claimed_flow, read};
-use crate::scenario::{Access, Protocol};
+use crate::packet::Mark;
+use crate::scenario::Protocol;
 use crate::side::BURST;
-use crate::table::Lesson;
+use crate::table::{Arrival, Lesson};
 
 /// Largest number of flows in progress: fewer than the slots of any ring, so that no packet is lost
 /// for lack of room.
@@ -168,16 +169,7 @@ impl Generator {
         let mut report = Deadline::after(PROGRESS_EVERY);
         let is_windowed = lessons.pace.is_none();
         while lost_windows < LOST_WINDOWS_MAX {
-            let count = match (self.traffic.access, self.traffic.protocol) {
-                (Access::Gre, Protocol::Udp) => self.lesson::<true, false>(lessons, is_repetition),
-                (Access::Gre, Protocol::Tcp) => self.lesson::<true, true>(lessons, is_repetition),
-                (Access::Plain, Protocol::Udp) => {
-                    self.lesson::<false, false>(lessons, is_repetition)
-                }
-                (Access::Plain, Protocol::Tcp) => {
-                    self.lesson::<false, true>(lessons, is_repetition)
-                }
-            };
+            let count = in_form!(self.traffic, self.lesson(lessons, is_repetition));
             let all_sent = lessons.next == lessons.range.end && self.access.is_clear();
             if all_sent && lessons.under_way == 0 {
                 break;
@@ -203,21 +195,21 @@ impl Generator {
 
     /// Receives and answers packets and opens more flows; returns the number of learning packets
     /// that arrived.
-    fn lesson<const GRE: bool, const TCP: bool>(
+    fn lesson<S: FamilySet, const GRE: bool, const TCP: bool>(
         &mut self,
         lessons: &mut Lessons,
         is_repetition: bool,
     ) -> u32 {
-        let count = self.receive_from_remotes::<TCP>(lessons)
-            + self.receive_from_homes::<GRE, TCP>(lessons);
+        let count = self.receive_from_remotes::<S, TCP>(lessons)
+            + self.receive_from_homes::<S, GRE, TCP>(lessons);
         if self.access.is_clear() {
             if TCP {
-                self.acknowledge::<GRE>(lessons);
+                self.acknowledge::<S, GRE>(lessons);
             }
-            self.open::<GRE, TCP>(lessons, is_repetition);
+            self.open::<S, GRE, TCP>(lessons, is_repetition);
         }
         if TCP && self.internet.is_clear() {
-            self.accept(lessons);
+            self.accept::<S>(lessons);
         }
         let sent = self.access.send();
         if sent > 0 && !is_repetition {
@@ -228,29 +220,29 @@ impl Generator {
     }
 
     /// Receives on the internet side: first packets, and the last ones of TCP handshakes.
-    fn receive_from_remotes<const TCP: bool>(&mut self, lessons: &mut Lessons) -> u32 {
+    fn receive_from_remotes<S: FamilySet, const TCP: bool>(
+        &mut self,
+        lessons: &mut Lessons,
+    ) -> u32 {
         let Generator { table, internet, spare, .. } = self;
         let last_lap = if TCP { 2 } else { 1 };
         let mut count = 0;
         let first = internet.poll(spare);
         // In the order of creation the records are scattered over the table.
         for frame in &spare[first..] {
-            if let Some(flow) = claimed_flow::<false, TCP>(frame.data()) {
-                table.prefetch(flow);
-            }
+            table.prefetch_of::<S, TCP>(frame.data());
         }
         for frame in &spare[first..] {
-            let Some(seen) = read::<false, TCP>(frame.data(), Direction::Upstream) else {
+            let Some(arrival) = table.learn::<S, TCP>(frame.data()) else {
                 internet.stranger(frame.data());
                 continue;
             };
             count += 1;
-            let flow = seen.mark.flow;
-            let was = if flow < table.len() { table.laps_seen(flow)[0] } else { 0 };
-            match table.learn(&seen) {
+            let Arrival { lesson, mark, lap_before } = arrival;
+            match lesson {
                 Lesson::Wrong => lessons.learned.wrong += 1,
-                _ if seen.mark.lap >= last_lap && was < last_lap => lessons.established(),
-                _ if TCP && seen.mark.lap == 1 => lessons.to_answer[0].push_back(flow),
+                _ if mark.lap >= last_lap && lap_before < last_lap => lessons.established(),
+                _ if TCP && mark.lap == 1 => lessons.to_answer[0].push_back(mark.flow),
                 _ => {}
             }
         }
@@ -258,19 +250,19 @@ impl Generator {
     }
 
     /// Receives on the access side: SYN+ACKs.
-    fn receive_from_homes<const GRE: bool, const TCP: bool>(
+    fn receive_from_homes<S: FamilySet, const GRE: bool, const TCP: bool>(
         &mut self,
         lessons: &mut Lessons,
     ) -> u32 {
         let table = &mut self.table;
         let mut count = 0;
         self.access.receive(&mut self.spare, |frame| {
-            match table.judge_downstream::<GRE, TCP>(frame) {
+            match table.judge_downstream::<S, GRE, TCP>(frame) {
                 None => false,
-                Some((verdict, seen)) => {
+                Some((verdict, mark)) => {
                     count += 1;
                     if verdict.is_delivered() {
-                        lessons.to_answer[1].push_back(seen.mark.flow);
+                        lessons.to_answer[1].push_back(mark.flow);
                     } else {
                         lessons.learned.wrong += 1;
                     }
@@ -282,7 +274,7 @@ impl Generator {
     }
 
     /// Sends the first packets of a burst of flows.
-    fn open<const GRE: bool, const TCP: bool>(
+    fn open<S: FamilySet, const GRE: bool, const TCP: bool>(
         &mut self,
         lessons: &mut Lessons,
         is_repetition: bool,
@@ -305,9 +297,9 @@ impl Generator {
             if is_repetition && table.laps_seen(flow)[0] >= last_lap {
                 continue;
             }
-            let (mark, template) = (Mark { flow, lap: 1, stamp: 0 }, self.upstream.of(flow));
+            let (mark, template) = (Mark { flow, lap: 1, stamp: 0 }, self.upstream.of::<S>(flow));
             self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<GRE, TCP>(template, mark, bytes)
+                table.write_upstream::<S, GRE, TCP>(template, mark, bytes)
             });
             sent += 1;
         }
@@ -315,25 +307,25 @@ impl Generator {
     }
 
     /// Answers SYNs.
-    fn accept(&mut self, lessons: &mut Lessons) {
+    fn accept<S: FamilySet>(&mut self, lessons: &mut Lessons) {
         let answers = &mut lessons.to_answer[0];
         for flow in answers.drain(..answers.len().min(BURST)) {
-            let (mark, template) = (Mark { flow, lap: 1, stamp: 0 }, self.downstream.of(flow));
+            let (mark, template) = (Mark { flow, lap: 1, stamp: 0 }, self.downstream.of::<S>(flow));
             let table = &self.table;
             self.internet.append(&mut self.spare, template.len(), |bytes| {
-                table.write_downstream::<true>(template, mark, bytes)
+                table.write_downstream::<S, true>(template, mark, bytes)
             });
         }
     }
 
     /// Answers SYN+ACKs.
-    fn acknowledge<const GRE: bool>(&mut self, lessons: &mut Lessons) {
+    fn acknowledge<S: FamilySet, const GRE: bool>(&mut self, lessons: &mut Lessons) {
         let answers = &mut lessons.to_answer[1];
         for flow in answers.drain(..answers.len().min(BURST)) {
-            let (mark, template) = (Mark { flow, lap: 2, stamp: 0 }, self.upstream.of(flow));
+            let (mark, template) = (Mark { flow, lap: 2, stamp: 0 }, self.upstream.of::<S>(flow));
             let table = &self.table;
             self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<GRE, true>(template, mark, bytes)
+                table.write_upstream::<S, GRE, true>(template, mark, bytes)
             });
         }
     }

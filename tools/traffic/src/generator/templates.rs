@@ -2,11 +2,13 @@
 
 use weir_wire::ethernet::Mac;
 
-use crate::packet::{Direction, FCS_LEN, Kind, TUNNEL_LEN, Template};
+use crate::families::{Families, FamilySet};
+use crate::packet::{Direction, FCS_LEN, Family, Ipv4, Ipv6, Kind, TUNNEL_LEN, Template};
 use crate::scenario::{Access, Protocol};
 
 /// The sizes of a run's packets: those of the plain Ethernet frame with its FCS, as in RFC 2544. In
-/// a tunnel a packet has 24 bytes more.
+/// a tunnel a packet has 24 bytes more; an IPv6 packet, whose header is longer than that of IPv4,
+/// has 20 bytes more as far as the largest size goes, so that its payload is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     Fixed(u16),
@@ -17,6 +19,8 @@ pub enum Size {
 /// The sizes that RFC 2544 section 9.1 lists for Ethernet.
 pub const SIZES: [u16; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 const IMIX: [u16; 3] = [64, 594, 1518];
+const SIZE_MAX: u16 = 1518;
+const IPV6_MORE: u16 = (Ipv6::HEADER_LEN - Ipv4::HEADER_LEN) as u16;
 /// Size of each of twelve neighbouring flows, as an index into [`IMIX`].
 const IMIX_PATTERN: [u8; 12] = [0, 1, 0, 1, 0, 0, 2, 0, 1, 0, 1, 0];
 
@@ -25,6 +29,7 @@ const IMIX_PATTERN: [u8; 12] = [0, 1, 0, 1, 0, 0, 2, 0, 1, 0, 1, 0];
 pub struct Traffic {
     pub access: Access,
     pub protocol: Protocol,
+    pub families: Families,
     pub size: Size,
 }
 
@@ -40,11 +45,13 @@ impl Traffic {
     /// Refuses sizes that cannot hold the required content of every packet.
     pub fn check(&self) -> Result<(), TrafficError> {
         let smallest = match self.size {
-            Size::Fixed(size) if !(64..=1518).contains(&size) => return Err(TrafficError::Size),
+            Size::Fixed(size) if !(64..=SIZE_MAX).contains(&size) => {
+                return Err(TrafficError::Size);
+            }
             Size::Fixed(size) => size,
             Size::Imix => IMIX[0],
         };
-        let needed = Kind::<false, true>::HEAD + FCS_LEN;
+        let needed = Kind::<Ipv4, false, true>::HEAD + FCS_LEN;
         if self.protocol == Protocol::Tcp && usize::from(smallest) < needed {
             return Err(TrafficError::TcpSize);
         }
@@ -55,7 +62,9 @@ impl Traffic {
 /// The templates of one direction.
 #[derive(Clone, Debug)]
 pub(super) struct Templates {
-    of_size: Vec<Template>,
+    /// By size; empty in a run without the family.
+    ipv4: Vec<Template>,
+    ipv6: Vec<Template>,
 }
 
 impl Templates {
@@ -70,42 +79,53 @@ impl Templates {
             Size::Fixed(size) => vec![size],
             Size::Imix => IMIX.to_vec(),
         };
-        let through_tunnel = traffic.access == Access::Gre && direction == Direction::Upstream;
-        let template = |size: u16| {
-            let len = usize::from(size) - FCS_LEN;
-            let (from, to, way) = (source, destination, direction);
-            match (through_tunnel, traffic.protocol) {
-                (true, Protocol::Udp) => {
-                    Template::new::<true, false>(from, to, way, len + TUNNEL_LEN)
-                }
-                (true, Protocol::Tcp) => {
-                    Template::new::<true, true>(from, to, way, len + TUNNEL_LEN)
-                }
-                (false, Protocol::Udp) => Template::new::<false, false>(from, to, way, len),
-                (false, Protocol::Tcp) => Template::new::<false, true>(from, to, way, len),
-            }
-        };
-        Templates { of_size: sizes.into_iter().map(template).collect() }
+        let link = (source, destination, direction);
+        let ipv4 = sizes.iter().map(|&size| template::<Ipv4>(traffic, link, size));
+        let longer = sizes.iter().map(|&size| (size + IPV6_MORE).min(SIZE_MAX));
+        let ipv6 = longer.map(|size| template::<Ipv6>(traffic, link, size));
+        Templates {
+            ipv4: ipv4.filter(|_| traffic.families.has_ipv4()).collect(),
+            ipv6: ipv6.filter(|_| traffic.families.has_ipv6()).collect(),
+        }
     }
 
     /// Returns the template for a flow.
     #[inline(always)]
-    pub(super) fn of(&self, flow: u32) -> &Template {
-        match self.of_size.as_slice() {
+    pub(super) fn of<S: FamilySet>(&self, flow: u32) -> &Template {
+        let of_size = if S::is_ipv6(flow) { &self.ipv6 } else { &self.ipv4 };
+        match of_size.as_slice() {
             [only] => only,
             several => &several[usize::from(IMIX_PATTERN[flow as usize % IMIX_PATTERN.len()])],
         }
     }
 }
 
+/// Makes a template of a size, with FCS, between two stations.
+fn template<F: Family>(
+    traffic: Traffic,
+    (source, destination, direction): (Mac, Mac, Direction),
+    size: u16,
+) -> Template {
+    let through_tunnel = traffic.access == Access::Gre && direction == Direction::Upstream;
+    let len = usize::from(size) - FCS_LEN;
+    let (from, to, way) = (source, destination, direction);
+    match (through_tunnel, traffic.protocol) {
+        (true, Protocol::Udp) => Template::new::<F, true, false>(from, to, way, len + TUNNEL_LEN),
+        (true, Protocol::Tcp) => Template::new::<F, true, true>(from, to, way, len + TUNNEL_LEN),
+        (false, Protocol::Udp) => Template::new::<F, false, false>(from, to, way, len),
+        (false, Protocol::Tcp) => Template::new::<F, false, true>(from, to, way, len),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::families::{BothFamilies, OnlyIpv4};
 
     const ANY: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
     fn traffic(size: Size) -> Traffic {
-        Traffic { access: Access::Gre, protocol: Protocol::Udp, size }
+        Traffic { access: Access::Gre, protocol: Protocol::Udp, families: Families::Ipv4, size }
     }
 
     #[test]
@@ -113,7 +133,7 @@ mod tests {
         let templates = Templates::new(traffic(Size::Imix), ANY, ANY, Direction::Downstream);
         let mut counts = [0; 3];
         for flow in 0..1200 {
-            let len = templates.of(flow).len() as u16 + 4;
+            let len = templates.of::<OnlyIpv4>(flow).len() as u16 + 4;
             counts[IMIX.iter().position(|&size| size == len).unwrap()] += 1;
         }
         assert_eq!(counts, [700, 400, 100]);
@@ -125,9 +145,22 @@ mod tests {
             let up = Templates::new(traffic(Size::Fixed(size)), ANY, ANY, Direction::Upstream);
             let down = Templates::new(traffic(Size::Fixed(size)), ANY, ANY, Direction::Downstream);
             assert_eq!(
-                (up.of(0).len(), down.of(0).len()),
+                (up.of::<OnlyIpv4>(0).len(), down.of::<OnlyIpv4>(0).len()),
                 (usize::from(size) + 20, usize::from(size) - 4)
             );
+        }
+    }
+
+    #[test]
+    fn packets_of_both_families_have_the_same_payload_but_for_the_largest() {
+        for size in SIZES {
+            let traffic = Traffic { families: Families::Both, ..traffic(Size::Fixed(size)) };
+            let templates = Templates::new(traffic, ANY, ANY, Direction::Downstream);
+            let of = |is_ipv6| (0..100).find(|&flow| BothFamilies::is_ipv6(flow) == is_ipv6);
+            let payload =
+                |is_ipv6| templates.of::<BothFamilies>(of(is_ipv6).unwrap()).payload_len();
+            let less = if size == SIZE_MAX { 20 } else { 0 };
+            assert_eq!(payload(false) - payload(true), less, "{size}");
         }
     }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use weir_dpdk::{tsc, tsc_hz};
 
 use super::{Deadline, Generator};
+use crate::families::FamilySet;
 use crate::ledger::Account;
 use crate::pacing::Pace;
 use crate::packet::Mark;
-use crate::scenario::{Access, Protocol};
 use crate::side::BURST;
 
 const SILENCE: Duration = Duration::from_millis(100);
@@ -33,15 +33,10 @@ impl Generator {
     /// Sends one packet to each flow at these positions of the order of creation, at `rate` packets
     /// per second.
     pub fn validate(&mut self, range: Range<usize>, rate: f64) -> Validated {
-        match (self.traffic.access, self.traffic.protocol) {
-            (Access::Gre, Protocol::Udp) => self.validate_as::<true, false>(range, rate),
-            (Access::Gre, Protocol::Tcp) => self.validate_as::<true, true>(range, rate),
-            (Access::Plain, Protocol::Udp) => self.validate_as::<false, false>(range, rate),
-            (Access::Plain, Protocol::Tcp) => self.validate_as::<false, true>(range, rate),
-        }
+        in_form!(self.traffic, self.validate_as(range, rate))
     }
 
-    fn validate_as<const GRE: bool, const TCP: bool>(
+    fn validate_as<S: FamilySet, const GRE: bool, const TCP: bool>(
         &mut self,
         range: Range<usize>,
         rate: f64,
@@ -58,9 +53,10 @@ impl Generator {
                     let table = &self.table;
                     let flow = table.creation_order()[position];
                     let lap = table.laps_seen(flow)[1] + 1;
-                    let (mark, template) = (Mark { flow, lap, stamp: 0 }, self.downstream.of(flow));
+                    let (mark, template) =
+                        (Mark { flow, lap, stamp: 0 }, self.downstream.of::<S>(flow));
                     self.internet.append(&mut self.spare, template.len(), |bytes| {
-                        table.write_downstream::<TCP>(template, mark, bytes)
+                        table.write_downstream::<S, TCP>(template, mark, bytes)
                     });
                 }
                 next = end;
@@ -70,7 +66,7 @@ impl Generator {
             let table = &mut self.table;
             let received = self.access.receive(&mut self.spare, |frame| {
                 table
-                    .judge_downstream::<GRE, TCP>(frame)
+                    .judge_downstream::<S, GRE, TCP>(frame)
                     .map(|(verdict, _)| account.enter(verdict))
                     .is_some()
             });

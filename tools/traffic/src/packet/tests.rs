@@ -1,4 +1,4 @@
-use etherparse::SlicedPacket;
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 use super::*;
 
@@ -8,25 +8,76 @@ fn wire(address: [u8; 4]) -> u32 {
     u32::from_le_bytes(address)
 }
 
-fn addresses() -> Addresses {
-    let pair = |source, destination| u64::from(wire(source)) | u64::from(wire(destination)) << 32;
+fn pair(source: [u8; 4], destination: [u8; 4]) -> u64 {
+    u64::from(wire(source)) | u64::from(wire(destination)) << 32
+}
+
+/// A family with addresses for the tests, and its header as another parser reads it.
+trait Tested: Family {
+    const PAIR: fn() -> Self::Pair;
+
+    /// Checks the header of a packet that `net` is, and returns the right checksum of its payload.
+    fn check(net: &NetSlice<'_>, len: usize, transport: &TransportSlice<'_>) -> u16;
+}
+
+impl Tested for Ipv4 {
+    const PAIR: fn() -> u64 = || pair([192, 168, 1, 10], [198, 19, 0, 1]);
+
+    fn check(net: &NetSlice<'_>, len: usize, transport: &TransportSlice<'_>) -> u16 {
+        let NetSlice::Ipv4(v4) = net else { panic!("not IPv4") };
+        let header = v4.header().to_header();
+        assert_eq!(header.header_checksum, header.calc_header_checksum());
+        assert_eq!(usize::from(header.total_len), len);
+        match transport {
+            TransportSlice::Udp(udp) => udp.to_header().calc_checksum_ipv4(&header, udp.payload()),
+            TransportSlice::Tcp(tcp) => tcp.to_header().calc_checksum_ipv4(&header, tcp.payload()),
+            other => panic!("{other:?}"),
+        }
+        .unwrap()
+    }
+}
+
+impl Tested for Ipv6 {
+    const PAIR: fn() -> [u64; 4] = || {
+        let halves = |text: &str| {
+            let octets = text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+            [word64(&octets, 0), word64(&octets, 8)]
+        };
+        let ([a, b], [c, d]) = (halves("2001:db8:0:100::12"), halves("2001:db8:8000::1"));
+        [a, b, c, d]
+    };
+
+    fn check(net: &NetSlice<'_>, len: usize, transport: &TransportSlice<'_>) -> u16 {
+        let NetSlice::Ipv6(v6) = net else { panic!("not IPv6") };
+        let header = v6.header().to_header();
+        assert_eq!(usize::from(header.payload_length) + Self::HEADER_LEN, len);
+        match transport {
+            TransportSlice::Udp(udp) => udp.to_header().calc_checksum_ipv6(&header, udp.payload()),
+            TransportSlice::Tcp(tcp) => tcp.to_header().calc_checksum_ipv6(&header, tcp.payload()),
+            other => panic!("{other:?}"),
+        }
+        .unwrap()
+    }
+}
+
+fn addresses<F: Tested>() -> Addresses<F> {
     Addresses {
         outer: pair([10, 128, 0, 1], [10, 64, 0, 1]),
-        inner: pair([192, 168, 1, 10], [198, 19, 0, 1]),
+        inner: F::PAIR(),
         ports: u32::from(20_000u16.swap_bytes()) | u32::from(443u16.swap_bytes()) << 16,
     }
 }
 
-fn packet<const TUNNEL: bool, const TCP: bool>(len: usize, mark: Mark) -> Vec<u8> {
+fn packet<F: Tested, const TUNNEL: bool, const TCP: bool>(len: usize, mark: Mark) -> Vec<u8> {
     let way = Direction::Upstream;
-    let template = Template::new::<TUNNEL, TCP>(MACS.0, MACS.1, way, len);
+    let template = Template::new::<F, TUNNEL, TCP>(MACS.0, MACS.1, way, len);
     // A buffer with old content.
     let mut bytes = vec![0xa5; template.len()];
     let segment = match TCP {
         true => Segment::new(way, mark.flow, mark.lap, mark.lap - 1, template.payload_len()),
         false => Segment::default(),
     };
-    template.write::<TUNNEL, TCP>(&mut bytes, addresses(), mark, segment);
+    template.write::<F, TUNNEL, TCP>(&mut bytes, addresses(), mark, segment);
     bytes
 }
 
@@ -35,93 +86,97 @@ fn mark(flow: u32, lap: u32) -> Mark {
 }
 
 /// Checks that every header parses with another parser, and that its checksums are correct.
-fn assert_valid<const TCP: bool>(ip: &[u8]) {
+fn assert_valid<F: Tested, const TCP: bool>(ip: &[u8]) {
     let sliced = SlicedPacket::from_ip(ip).unwrap();
-    let Some(etherparse::NetSlice::Ipv4(v4)) = &sliced.net else { panic!("not IPv4") };
-    let header = v4.header().to_header();
-    assert_eq!(header.header_checksum, header.calc_header_checksum());
-    assert_eq!(usize::from(header.total_len), ip.len());
-    match sliced.transport {
-        Some(etherparse::TransportSlice::Udp(udp)) if !TCP => {
-            let right = udp.to_header().calc_checksum_ipv4(&header, udp.payload()).unwrap();
+    let (net, transport) = (sliced.net.unwrap(), sliced.transport.unwrap());
+    let right = F::check(&net, ip.len(), &transport);
+    match transport {
+        TransportSlice::Udp(udp) if !TCP => {
             assert_eq!(udp.checksum(), right);
             assert_ne!(udp.checksum(), 0);
         }
-        Some(etherparse::TransportSlice::Tcp(tcp)) if TCP => {
-            let right = tcp.to_header().calc_checksum_ipv4(&header, tcp.payload()).unwrap();
-            assert_eq!(tcp.checksum(), right);
-        }
+        TransportSlice::Tcp(tcp) if TCP => assert_eq!(tcp.checksum(), right),
         other => panic!("{other:?}"),
     }
 }
 
-fn check_kind<const TUNNEL: bool, const TCP: bool>() {
-    let head = Kind::<TUNNEL, TCP>::HEAD;
+fn check_kind<F: Tested, const TUNNEL: bool, const TCP: bool>() {
+    let head = Kind::<F, TUNNEL, TCP>::HEAD;
     for len in [head, head + 1, head + 2, head + 63, 590, 1514] {
         for mark in [mark(0, 1), mark(1, 65_535), mark(999_999, 65_536), mark(u32::MAX, u32::MAX)] {
-            let bytes = packet::<TUNNEL, TCP>(len, mark);
+            let bytes = packet::<F, TUNNEL, TCP>(len, mark);
             assert_eq!(bytes.len(), len);
             if TUNNEL {
                 let outer = SlicedPacket::from_ip(&bytes[14..]).unwrap();
-                let Some(etherparse::NetSlice::Ipv4(v4)) = &outer.net else { panic!("not IPv4") };
+                let Some(NetSlice::Ipv4(v4)) = &outer.net else { panic!("not IPv4") };
                 let header = v4.header().to_header();
                 assert_eq!(header.header_checksum, header.calc_header_checksum());
                 assert_eq!(header.protocol.0, PROTOCOL_GRE);
-                assert_eq!(&bytes[34..38], &[0, 0, 8, 0]);
+                let [a, b] = F::ETHERTYPE.to_be_bytes();
+                assert_eq!(&bytes[34..38], &[0, 0, a, b]);
             }
-            assert_valid::<TCP>(&bytes[if TUNNEL { 38 } else { 14 }..]);
-            let outer = if TUNNEL { addresses().outer } else { 0 };
+            assert_valid::<F, TCP>(&bytes[if TUNNEL { 38 } else { 14 }..]);
+            let outer = if TUNNEL { addresses::<F>().outer } else { 0 };
             let expected =
                 Seen { addresses: Addresses { outer, ..addresses() }, mark, checksums_right: true };
-            assert_eq!(read::<TUNNEL, TCP>(&bytes, Direction::Upstream), Some(expected));
-            assert_eq!(claimed_flow::<TUNNEL, TCP>(&bytes), Some(mark.flow));
+            assert_eq!(read::<F, TUNNEL, TCP>(&bytes, Direction::Upstream), Some(expected));
+            assert_eq!(claimed_flow::<F, TUNNEL, TCP>(&bytes), Some(mark.flow));
         }
     }
 }
 
 #[test]
 fn packets_of_every_kind_and_size_are_valid_and_read_as_written() {
-    check_kind::<false, false>();
-    check_kind::<true, false>();
-    check_kind::<false, true>();
-    check_kind::<true, true>();
+    check_family::<Ipv4>();
+    check_family::<Ipv6>();
+}
+
+fn check_family<F: Tested>() {
+    check_kind::<F, false, false>();
+    check_kind::<F, true, false>();
+    check_kind::<F, false, true>();
+    check_kind::<F, true, true>();
 }
 
 #[test]
 fn rfc_2544s_smallest_frame_has_60_bytes_in_the_buffer() {
-    assert_eq!((Kind::<false, false>::HEAD, Kind::<true, false>::HEAD), (60, 84));
+    assert_eq!((Kind::<Ipv4, false, false>::HEAD, Kind::<Ipv4, true, false>::HEAD), (60, 84));
+    assert_eq!(Kind::<Ipv6, false, false>::HEAD, 80);
 }
 
 #[test]
 fn no_lap_sends_a_udp_checksum_of_zero() {
     // Among 65,536 consecutive laps every checksum value occurs.
     for lap in 1..=65_536 {
-        let bytes = packet::<false, false>(60, Mark { flow: 3, lap, stamp: 0 });
+        let bytes = packet::<Ipv4, false, false>(60, Mark { flow: 3, lap, stamp: 0 });
         assert_ne!(&bytes[40..42], [0, 0], "lap {lap}");
-        assert!(read::<false, false>(&bytes, Direction::Upstream).unwrap().checksums_right);
+        assert!(read::<Ipv4, false, false>(&bytes, Direction::Upstream).unwrap().checksums_right);
     }
 }
 
 #[test]
 fn other_directions_and_shapes_are_not_packets_of_the_generator() {
-    let tunnel = packet::<true, false>(84, mark(5, 9));
-    let plain = packet::<false, false>(60, mark(5, 9));
-    assert_eq!(read::<true, false>(&tunnel, Direction::Downstream), None);
-    assert_eq!(read::<false, false>(&tunnel, Direction::Upstream), None);
-    assert_eq!(read::<false, true>(&plain, Direction::Upstream), None);
-    assert_eq!(read::<false, false>(&plain[..59], Direction::Upstream), None);
-    assert_eq!(read::<false, false>(&[], Direction::Upstream), None);
+    let tunnel = packet::<Ipv4, true, false>(84, mark(5, 9));
+    let plain = packet::<Ipv4, false, false>(60, mark(5, 9));
+    assert_eq!(read::<Ipv4, true, false>(&tunnel, Direction::Downstream), None);
+    assert_eq!(read::<Ipv4, false, false>(&tunnel, Direction::Upstream), None);
+    assert_eq!(read::<Ipv4, false, true>(&plain, Direction::Upstream), None);
+    assert_eq!(read::<Ipv4, false, false>(&plain[..59], Direction::Upstream), None);
+    assert_eq!(read::<Ipv4, false, false>(&[], Direction::Upstream), None);
 }
 
 /// Fields that a device may change are accepted with a corrected checksum; any other flipped bit is
 /// detected.
-fn check_flips<const TUNNEL: bool, const TCP: bool>(len: usize) {
-    let sent = packet::<TUNNEL, TCP>(len, mark(5, 9));
-    let right = read::<TUNNEL, TCP>(&sent, Direction::Upstream).unwrap();
-    for bit in 14 * 8..sent.len() * 8 {
+fn check_flips<F: Tested, const TUNNEL: bool, const TCP: bool>(len: usize) {
+    let sent = packet::<F, TUNNEL, TCP>(len, mark(5, 9));
+    let right = read::<F, TUNNEL, TCP>(&sent, Direction::Upstream).unwrap();
+    // IPv6 has no checksum of its header, and the hop limit is in none.
+    let hop_limit = Kind::<F, TUNNEL, TCP>::IP + 7;
+    let is_changed_freely = |bit: &usize| F::ETHERTYPE == Ipv6::ETHERTYPE && bit / 8 == hop_limit;
+    for bit in (14 * 8..sent.len() * 8).filter(|bit| !is_changed_freely(bit)) {
         let mut bytes = sent.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let seen = read::<TUNNEL, TCP>(&bytes, Direction::Upstream);
+        let seen = read::<F, TUNNEL, TCP>(&bytes, Direction::Upstream);
         let noticed = seen.is_none_or(|seen| !seen.checksums_right);
         assert!(noticed, "bit {bit}: {seen:?}, right {right:?}");
     }
@@ -129,20 +184,24 @@ fn check_flips<const TUNNEL: bool, const TCP: bool>(len: usize) {
 
 #[test]
 fn every_flipped_bit_behind_the_ethernet_header_is_noticed() {
-    check_flips::<true, false>(84);
-    check_flips::<false, true>(72);
-    check_flips::<true, true>(151);
-    check_flips::<false, false>(1514);
+    check_flips::<Ipv4, true, false>(84);
+    check_flips::<Ipv4, false, true>(72);
+    check_flips::<Ipv4, true, true>(151);
+    check_flips::<Ipv4, false, false>(1514);
+    check_flips::<Ipv6, true, false>(104);
+    check_flips::<Ipv6, false, true>(92);
+    check_flips::<Ipv6, true, true>(171);
+    check_flips::<Ipv6, false, false>(1514);
 }
 
 #[test]
 fn a_shorter_ttl_with_its_checksum_is_no_damage() {
-    let mut bytes = packet::<false, false>(60, mark(1, 1));
+    let mut bytes = packet::<Ipv4, false, false>(60, mark(1, 1));
     bytes[22] -= 1;
     bytes[24..26].fill(0);
     let checksum = checksum::sum(&bytes[14..34]);
     bytes[24..26].copy_from_slice(&checksum.to_be_bytes());
-    assert!(read::<false, false>(&bytes, Direction::Upstream).unwrap().checksums_right);
+    assert!(read::<Ipv4, false, false>(&bytes, Direction::Upstream).unwrap().checksums_right);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Packets that belong to no flow of the generator: those that an attacker sends beside the flows.
-//! They carry a different mark, so that none of them counts as a packet of a flow.
+//! They carry a different mark, so that none of them counts as a packet of a flow. All are IPv4.
 
-use super::{IPV4_LEN, Kind, Template, fold, get, pseudo_sum, put, words};
+use super::{IPV4_LEN, Ipv4, Kind, Template, fold, get, pseudo_sum, put, words};
 
 /// The mark of a packet that belongs to no flow.
 const MAGIC: u32 = u32::from_le_bytes(*b"wrAT");
@@ -14,20 +14,20 @@ const FRAGMENT_REST: u16 = 1024;
 impl Template {
     /// Returns the same packet with the mark of no flow.
     pub fn of_no_flow<const TUNNEL: bool, const TCP: bool>(mut self) -> Self {
-        put(&mut self.bytes, Kind::<TUNNEL, TCP>::MARK, MAGIC.to_le_bytes());
+        put(&mut self.bytes, Kind::<Ipv4, TUNNEL, TCP>::MARK, MAGIC.to_le_bytes());
         self.summed::<TUNNEL, TCP>()
     }
 
     /// Returns the same packet with another time to live; that of the tunnel stays.
     pub fn with_ttl<const TUNNEL: bool, const TCP: bool>(mut self, ttl: u8) -> Self {
-        self.bytes[Kind::<TUNNEL, TCP>::IP + 8] = ttl;
+        self.bytes[Kind::<Ipv4, TUNNEL, TCP>::IP + 8] = ttl;
         self.summed::<TUNNEL, TCP>()
     }
 
     /// Returns the same UDP packet as the first fragment of a datagram; it must have
     /// [`first_fragment_len`] bytes.
     pub fn as_first_fragment<const TUNNEL: bool>(mut self) -> Self {
-        let (ip, l4) = (Kind::<TUNNEL, false>::IP, Kind::<TUNNEL, false>::L4);
+        let (ip, l4) = (Kind::<Ipv4, TUNNEL, false>::IP, Kind::<Ipv4, TUNNEL, false>::L4);
         // More fragments, and no "don't fragment".
         self.bytes[ip + 6] = 0x20;
         let datagram = (self.bytes.len() - l4) as u16 + FRAGMENT_REST;
@@ -36,23 +36,24 @@ impl Template {
     }
 
     fn summed<const TUNNEL: bool, const TCP: bool>(mut self) -> Self {
-        let (ip, l4) = (Kind::<TUNNEL, TCP>::IP, Kind::<TUNNEL, TCP>::L4);
+        let (ip, l4) = (Kind::<Ipv4, TUNNEL, TCP>::IP, Kind::<Ipv4, TUNNEL, TCP>::L4);
         let l4_len = (self.bytes.len() - l4) as u16;
         self.ip_sum = words(&self.bytes[ip..ip + IPV4_LEN]);
-        self.l4_sum = words(&self.bytes[l4..]) + pseudo_sum(Kind::<TUNNEL, TCP>::PROTOCOL, l4_len);
+        self.l4_sum =
+            words(&self.bytes[l4..]) + pseudo_sum(Kind::<Ipv4, TUNNEL, TCP>::PROTOCOL, l4_len);
         self
     }
 }
 
 /// Returns the bytes of a first fragment, without FCS.
 pub const fn first_fragment_len<const TUNNEL: bool>() -> usize {
-    Kind::<TUNNEL, false>::HEAD + FRAGMENT_PADDING
+    Kind::<Ipv4, TUNNEL, false>::HEAD + FRAGMENT_PADDING
 }
 
 /// Sets the identification (RFC 791 section 3.1) of a UDP packet just written.
 #[inline]
 pub fn identify<const TUNNEL: bool>(bytes: &mut [u8], identification: u16) {
-    let ip = Kind::<TUNNEL, false>::IP;
+    let ip = Kind::<Ipv4, TUNNEL, false>::IP;
     let sum = u64::from(!u16::from_le_bytes(get(bytes, ip + 10)));
     let identification = identification.to_be_bytes();
     put(bytes, ip + 4, identification);

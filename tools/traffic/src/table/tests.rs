@@ -1,6 +1,7 @@
 use weir_wire::ethernet::Mac;
 
 use super::*;
+use crate::families::{BothFamilies, OnlyIpv4};
 
 const ANY: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const FLOW: u32 = 17;
@@ -16,10 +17,14 @@ fn mark(flow: u32, lap: u32) -> Mark {
     Mark { flow, lap, stamp: 0 }
 }
 
-fn bytes<const TUNNEL: bool>(way: Direction, addresses: Addresses, mark: Mark) -> Vec<u8> {
-    let template = Template::new::<TUNNEL, false>(ANY, ANY, way, 0);
+fn bytes<F: Family, const TUNNEL: bool>(
+    way: Direction,
+    addresses: Addresses<F>,
+    mark: Mark,
+) -> Vec<u8> {
+    let template = Template::new::<F, TUNNEL, false>(ANY, ANY, way, 0);
     let mut bytes = vec![0; template.len()];
-    template.write::<TUNNEL, false>(&mut bytes, addresses, mark, Segment::default());
+    template.write::<F, TUNNEL, false>(&mut bytes, addresses, mark, Segment::default());
     bytes
 }
 
@@ -28,19 +33,19 @@ fn translated(table: &Table, flow: u32, public: Endpoint, lap: u32) -> Vec<u8> {
     let mut record = table.flows[flow as usize];
     record.public = public.address.swap_bytes();
     record.public_port = public.port.swap_bytes();
-    bytes::<false>(Direction::Upstream, record.reaching_remote(), mark(flow, lap))
+    bytes::<Ipv4, false>(Direction::Upstream, record.reaching_remote(), mark(flow, lap))
 }
 
 fn learn(table: &mut Table, frame: &[u8]) -> Lesson {
-    table.learn(&read::<false, false>(frame, Direction::Upstream).unwrap())
+    table.learn::<OnlyIpv4, false>(frame).unwrap().lesson
 }
 
 fn up(table: &mut Table, frame: &[u8]) -> Option<Verdict> {
-    table.judge_upstream::<false, false>(frame).map(|(verdict, _)| verdict)
+    table.judge_upstream::<OnlyIpv4, false, false>(frame).map(|(verdict, _)| verdict)
 }
 
 fn down(table: &mut Table, frame: &[u8]) -> Option<Verdict> {
-    table.judge_downstream::<true, false>(frame).map(|(verdict, _)| verdict)
+    table.judge_downstream::<OnlyIpv4, true, false>(frame).map(|(verdict, _)| verdict)
 }
 
 #[test]
@@ -57,8 +62,11 @@ fn a_flow_is_learned_once() {
     assert_eq!(learn(&mut table, &right), Lesson::Known);
     let other = translated(&table, FLOW, OTHER, 1);
     assert_eq!(learn(&mut table, &other), Lesson::Wrong);
-    let nobody =
-        bytes::<false>(Direction::Upstream, table.flows[0].reaching_remote(), mark(u32::MAX, 1));
+    let nobody = bytes::<Ipv4, false>(
+        Direction::Upstream,
+        table.flows[0].reaching_remote(),
+        mark(u32::MAX, 1),
+    );
     assert_eq!(learn(&mut table, &nobody), Lesson::Wrong);
 }
 
@@ -98,7 +106,7 @@ fn downstream_is_judged_by_home_tunnel_and_inside_endpoint() {
     let lap = |lap, change: fn(&mut Flow)| {
         let mut record = record;
         change(&mut record);
-        bytes::<true>(Direction::Downstream, record.reaching_home(), mark(FLOW, lap))
+        bytes::<Ipv4, true>(Direction::Downstream, record.reaching_home(), mark(FLOW, lap))
     };
     let cases = [
         (lap(1, |_| {}), Some(Verdict::Right)),
@@ -123,18 +131,19 @@ fn unchanged_packet_is_right_only_if_the_device_does_not_translate() {
     {
         let mut table = table(device);
         let (mut above, mut below) = ([0; 84], [0; 60]);
-        let up_template = Template::new::<true, false>(ANY, ANY, Direction::Upstream, 84);
-        let down_template = Template::new::<false, false>(ANY, ANY, Direction::Downstream, 60);
-        table.write_upstream::<true, false>(&up_template, mark(FLOW, 1), &mut above);
-        table.write_downstream::<false>(&down_template, mark(FLOW, 1), &mut below);
+        let up_template = Template::new::<Ipv4, true, false>(ANY, ANY, Direction::Upstream, 84);
+        let down_template =
+            Template::new::<Ipv4, false, false>(ANY, ANY, Direction::Downstream, 60);
+        table.write_upstream::<OnlyIpv4, true, false>(&up_template, mark(FLOW, 1), &mut above);
+        table.write_downstream::<OnlyIpv4, false>(&down_template, mark(FLOW, 1), &mut below);
         let verdict = match device {
-            Device::PassesThrough => table.judge_upstream::<true, false>(&above),
-            _ => table.judge_upstream::<false, false>(&above),
+            Device::PassesThrough => table.judge_upstream::<OnlyIpv4, true, false>(&above),
+            _ => table.judge_upstream::<OnlyIpv4, false, false>(&above),
         };
         assert_eq!(verdict.map(|(verdict, _)| verdict), right);
         let verdict = match device {
-            Device::PassesThrough => table.judge_downstream::<false, false>(&below),
-            _ => table.judge_downstream::<true, false>(&below),
+            Device::PassesThrough => table.judge_downstream::<OnlyIpv4, false, false>(&below),
+            _ => table.judge_downstream::<OnlyIpv4, true, false>(&below),
         };
         assert_eq!(verdict.map(|(verdict, _)| verdict), right);
     }
@@ -170,4 +179,60 @@ fn shared_endpoints_are_counted() {
     let frame = translated(&table, 4, OTHER, 1);
     learn(&mut table, &frame);
     assert_eq!(table.shared_endpoints(), 2);
+}
+
+/// Returns the table of a run in both families, and a flow of each.
+fn table_of_both(device: Device) -> (Table, [u32; 2]) {
+    let scenario = Scenario::new(100, 8, 1).unwrap().with_families(Families::Both).unwrap();
+    let of = |is_ipv6| (0..100).find(|&flow| Families::Both.is_ipv6(flow) == is_ipv6).unwrap();
+    (Table::new(&scenario, device).unwrap(), [of(false), of(true)])
+}
+
+#[test]
+fn ipv6_flow_reaches_the_remote_with_the_addresses_of_its_plan() {
+    let (mut table, [_, flow]) = table_of_both(Device::Translates);
+    let scenario = Scenario::new(100, 8, 1).unwrap();
+    let created = table.creation_order().iter().position(|&number| number == flow).unwrap();
+    let plan = scenario.flow(created as u32);
+    let record = table.flows[flow as usize];
+    let frame = bytes::<Ipv6, false>(Direction::Upstream, record.reaching_remote(), mark(flow, 1));
+    assert_eq!(frame[22..38], plan.inside6.to_be_bytes());
+    assert_eq!(frame[38..54], plan.remote6.to_be_bytes());
+    assert_eq!(frame[54..58], [plan.inside.port.to_be_bytes(), 443u16.to_be_bytes()].concat());
+    let arrival = table.learn::<BothFamilies, false>(&frame).unwrap();
+    assert_eq!((arrival.lesson, arrival.lap_before), (Lesson::Learned, 0));
+    assert!(table.is_learned(flow));
+    assert_eq!(table.shared_endpoints(), 0);
+}
+
+/// Returns the first packet to a home in plain mode.
+fn to_home<F: FlowFamily>(table: &Table, flow: u32) -> Vec<u8> {
+    let record = &table.flows[flow as usize];
+    let addresses = match table.device {
+        Device::PassesThrough => record.sent_by_remote::<F>(),
+        _ => Addresses { outer: 0, ..record.reaching_home() },
+    };
+    bytes::<F, false>(Direction::Downstream, addresses, mark(flow, 1))
+}
+
+#[test]
+fn packets_of_both_families_are_right_at_their_homes() {
+    for device in [Device::Translates, Device::PassesThrough] {
+        let (mut table, [ipv4, ipv6]) = table_of_both(device);
+        for frame in [to_home::<Ipv4>(&table, ipv4), to_home::<Ipv6>(&table, ipv6)] {
+            let verdict = table.judge_downstream::<BothFamilies, false, false>(&frame);
+            assert_eq!(verdict.map(|it| it.0), Some(Verdict::Right));
+        }
+    }
+}
+
+#[test]
+fn packet_of_the_other_family_is_wrong() {
+    let (mut table, [ipv4, _]) = table_of_both(Device::Translates);
+    let record = table.flows[ipv4 as usize];
+    let frame = bytes::<Ipv6, false>(Direction::Upstream, record.reaching_remote(), mark(ipv4, 1));
+    let arrival = table.learn::<BothFamilies, false>(&frame).unwrap();
+    assert_eq!(arrival.lesson, Lesson::Wrong);
+    let verdict = table.judge_upstream::<BothFamilies, false, false>(&frame);
+    assert_eq!(verdict.map(|it| it.0), Some(Verdict::WrongAddress));
 }

@@ -6,11 +6,13 @@ mod linux;
 mod search;
 
 use std::io::{self, Read, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use anyhow::bail;
 use serde::Serialize;
+use weir_traffic::families::Families;
+use weir_traffic::gateway::Gateway6;
 use weir_traffic::generator::Size;
 use weir_traffic::run::{self as generator, Event, RunPlan, SidePlan, Task};
 use weir_traffic::scenario::{Access, Protocol, SUBSCRIBERS_PER_SHARD, Scenario};
@@ -67,9 +69,28 @@ struct TrafficArgs {
     #[arg(long, value_name = "A", default_value = "10.2.0.2")]
     internet_gateway: Ipv4Addr,
 
-    /// How homes reach the device: through a GRE tunnel each, or by plain IPv4.
+    /// The same addresses of IPv6, where the flows have it: on the internet side, and with plain
+    /// access on the access side too.
+    #[arg(long, value_name = "A", default_value = "fd00:1::1")]
+    access_address6: Ipv6Addr,
+
+    #[arg(long, value_name = "A", default_value = "fd00:1::2")]
+    access_gateway6: Ipv6Addr,
+
+    #[arg(long, value_name = "A", default_value = "fd00:2::1")]
+    internet_address6: Ipv6Addr,
+
+    #[arg(long, value_name = "A", default_value = "fd00:2::2")]
+    internet_gateway6: Ipv6Addr,
+
+    /// How homes reach the device: through a GRE tunnel each, over IPv4, or by plain IP.
     #[arg(long, value_name = "MODE", default_value = "gre")]
     access_mode: TrafficAccess,
+
+    /// IP version of the flows, within the tunnel if there is one: ipv4, ipv6, or both, half of the
+    /// flows each.
+    #[arg(long, value_name = "FAMILIES", default_value = "ipv4")]
+    families: FamiliesName,
 
     /// Flows of each home.
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -86,7 +107,8 @@ struct TrafficArgs {
     first_shard: u32,
 
     /// Size of the plain Ethernet frame with its 4 bytes of FCS, 64 to 1518, or `imix`: 64, 594 and
-    /// 1518 as 7:4:1. Through a tunnel a packet has 24 bytes more.
+    /// 1518 as 7:4:1. Through a tunnel a packet has 24 bytes more, and one of IPv6 has 20 more, up
+    /// to 1518.
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = size)]
     size: Size,
 
@@ -124,6 +146,13 @@ enum TrafficAccess {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum FamiliesName {
+    Ipv4,
+    Ipv6,
+    Both,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum ProtocolName {
     Udp,
     Tcp,
@@ -145,11 +174,17 @@ impl TrafficArgs {
             TrafficAccess::Gre => Access::Gre,
             TrafficAccess::Plain => Access::Plain,
         };
+        let families = match self.families {
+            FamiliesName::Ipv4 => Families::Ipv4,
+            FamiliesName::Ipv6 => Families::Ipv6,
+            FamiliesName::Both => Families::Both,
+        };
         let scenario = Scenario::new(flows, self.flows_per_subscriber, SEED)?
             .with_subscribers_per_shard(self.subscribers_per_shard)?
             .with_first_shard(self.first_shard)?
             .with_new_flows(new_flows)?
-            .with_access(access)?;
+            .with_access(access)?
+            .with_families(families)?;
         Ok(scenario)
     }
 
@@ -161,14 +196,22 @@ impl TrafficArgs {
         learn_patience: Duration,
         text: impl Fn(&Event) -> Option<String>,
     ) -> anyhow::Result<()> {
-        let side = |device, gateway: Ipv4Addr, address: Ipv4Addr| SidePlan {
+        let side = |device, gateway: Ipv4Addr, address: Ipv4Addr, gateway6| SidePlan {
             device,
             gateway: gateway.to_bits(),
             device_address: address.to_bits(),
+            gateway6,
         };
+        let internet6 = scenario.families().has_ipv6();
+        let access6 = internet6 && scenario.access() == Access::Plain;
+        let gateway6 = |is_there: bool, gateway: Ipv6Addr, address: Ipv6Addr| {
+            is_there.then(|| Gateway6::new(gateway.to_bits(), address.to_bits()))
+        };
+        let access6 = gateway6(access6, self.access_gateway6, self.access_address6);
+        let internet6 = gateway6(internet6, self.internet_gateway6, self.internet_address6);
         let plan = RunPlan {
-            access: side(self.access, self.access_gateway, self.access_address),
-            internet: side(self.internet, self.internet_gateway, self.internet_address),
+            access: side(self.access, self.access_gateway, self.access_address, access6),
+            internet: side(self.internet, self.internet_gateway, self.internet_address, internet6),
             scenario,
             device: match (self.pass_through, self.translates_per_remote) {
                 (true, _) => Device::PassesThrough,
@@ -233,6 +276,7 @@ fn progress_line(progress: &weir_traffic::generator::Progress) -> String {
     use weir_traffic::generator::Progress;
     match progress {
         Progress::Learn { learned, of } => format!("{learned} of {of} flows established\n"),
+        Progress::Settled => "all flows were sent an answer\n".into(),
         Progress::Flood { seconds, of_seconds, rate_mpps, lost, wrong } => format!(
             "{seconds:5.0} of {of_seconds:.0} s  {rate_mpps:6.2} Mpps right, {lost} lost or under way, {wrong} wrong\n"
         ),

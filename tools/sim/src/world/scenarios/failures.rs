@@ -67,12 +67,13 @@ fn a_node_that_restarts_at_once_copies_its_shards_again() {
     assert!(silence_ms <= 400, "{silence_ms} ms");
 }
 
-/// Returns the mappings of a shard at a worker on ports of these lanes.
+/// Returns the mappings of a shard at a worker on ports of these lanes; no IPv6 flow is among them.
 fn mappings(world: &World, who: &Incarnation, shard: u32, lanes: &[usize]) -> Vec<String> {
     let table = world.table(world.position_of(who).expect("the worker runs"));
     let sockets = world.traffic.sockets.iter().filter(|socket| socket.shard == shard);
     let held = sockets.filter_map(|socket| {
-        let public = socket.public.filter(|it| lanes.contains(&site::lane(it.port)))?;
+        let public =
+            socket.public.filter(|it| it.is_ipv4() && lanes.contains(&site::lane(it.port())))?;
         let is_held = table.get(&socket.key()).is_some_and(|publics| publics.contains(&public));
         is_held.then(|| format!("{socket} {public:?}"))
     });

@@ -43,6 +43,8 @@ fn a_new_node_gets_its_share_and_nothing_is_lost() {
     script.run(1_000);
     let before = script.lost();
     script.world.power_on(2);
+    // The map has not changed for long: the rest begins with the power.
+    script.world.begin_rest();
     script.rest();
     assert_eq!(script.world.primaries(2), 2);
     assert_eq!(script.world.statuses(2).len(), 4);

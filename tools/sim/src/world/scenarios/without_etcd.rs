@@ -1,8 +1,9 @@
 //! etcd is away: traffic continues, and nodes that start meanwhile take copies as guests.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
-use weir_nat::{Endpoint, Protocol};
+use weir_nat::Protocol;
 use weir_roles::role::{Metric, Role};
 use weir_roles::{ShardRoleStatus, Trouble};
 
@@ -67,7 +68,7 @@ fn with_guest() -> (Script, [usize; 2]) {
     (script, etcd)
 }
 
-type Mapping = (Inside, Endpoint);
+type Mapping = (Inside, SocketAddr);
 
 /// Returns the mappings of established UDP flows at a worker: those of half a minute at most, so
 /// that no timer has ended one.
@@ -105,7 +106,7 @@ fn a_second_failure_without_etcd_finds_the_copies_of_a_guest() {
     // Established flows, with their public endpoints.
     let flows = script.world.traffic.flows.iter().enumerate();
     let flows = flows.filter(|(_, flow)| flow.is_lasting && flow.stage == Stage::Established);
-    let flows: Vec<(usize, Option<Endpoint>)> = flows
+    let flows: Vec<(usize, Option<SocketAddr>)> = flows
         .map(|(number, flow)| (number, script.world.traffic.sockets[flow.socket].public))
         .collect();
     let other = script.strike(Fault::Kill { node: 1, ms: LASTING_MS });

@@ -72,6 +72,10 @@ pub(super) struct Args {
     /// Seconds of flood before that.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     warm_up: Duration,
+
+    /// Let the flood before that go on until each flow has been sent an answer.
+    #[arg(long)]
+    settle: bool,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
@@ -89,7 +93,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             Some(AttackLoad { attack, rate: args.attack_rate, home })
         }
     };
-    let plan = FloodPlan { warm_up: args.warm_up, measured: args.seconds };
+    let plan = FloodPlan { warm_up: args.warm_up, measured: args.seconds, settles: args.settle };
     let (up_share, new_share) = (args.traffic.up_share, args.new_share);
     let load = Load { rate: args.rate, up_share, new_share, attack };
     args.traffic.run(scenario, Task::Flood(plan, load), args.learn_patience, |event| match event {

@@ -75,7 +75,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         rate_max: args.rate,
         flows_per_step: args.flows,
         validation_share: args.validation,
-        flood: FloodPlan { warm_up: Duration::ZERO, measured: args.seconds },
+        flood: FloodPlan { warm_up: Duration::ZERO, measured: args.seconds, settles: false },
         load: Load { up_share: args.traffic.up_share, ..Load::default() },
     };
     let all = if plan.establishes() {
