@@ -118,7 +118,8 @@ impl PacketDirection for Down {
         packet: &Packet6State,
         cx: &mut Context<'_, P>,
     ) {
-        engine.slow_path6_down(frame, packet, cx);
+        // The flow may be settled: one of a home that sends a GRE key is sent here.
+        engine.forward6_down(frame, packet, cx);
     }
 
     fn set_look_up(slow: &mut Downstream, look_up: &LookUp) {

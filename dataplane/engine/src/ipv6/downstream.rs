@@ -28,7 +28,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(always)]
-    fn forward6_down<P: Pool<Frame = F>>(
+    pub(crate) fn forward6_down<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
         packet: &Packet6State,
@@ -54,7 +54,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    pub(crate) fn slow_path6_down<P: Pool<Frame = F>>(
+    fn slow_path6_down<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Packet6State,
