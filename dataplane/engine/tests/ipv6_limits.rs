@@ -3,10 +3,10 @@
 mod world;
 
 use weir_engine::{DropReason, Side};
-use weir_wire::build;
-use world::World;
+use weir_wire::{build, gre};
 use world::ipv6::{dual_stack, with_ipv6};
 use world::link6::ready6;
+use world::{ENDPOINT, World};
 
 const HOME: &str = "10.200.0.1";
 const OTHER_HOME: &str = "10.200.0.2";
@@ -41,6 +41,19 @@ fn home_over_its_limit_of_the_slow_path_keeps_its_established_flows() {
     world.up6(HOME, udp(HOST, 5000)).into_internet6();
     assert!(world.up6(HOME, udp(HOST, 5001)).is_nothing(), "a new flow of the home counts");
     world.up6(OTHER_HOME, udp(OTHER_HOST, 5001)).into_internet6();
+}
+
+/// Its packets do not count as ones of the slow path, in either direction.
+#[test]
+fn established_flow_of_a_home_with_a_gre_key_has_no_limit() {
+    let mut world = limited();
+    let header = build::gre().protocol(gre::PROTOCOL_IPV6).key(7);
+    let up = build::ipv4(HOME, ENDPOINT).gre(header, udp(HOST, 5000));
+    for _ in 0..5_000 {
+        world.packet(Side::Access, &up).into_internet6();
+        let answer = build::ipv6(SERVER, HOST).udp(53, 5000, b"data");
+        assert_eq!(world.down6(answer).into_home6().1.key, Some(7));
+    }
 }
 
 #[test]
