@@ -224,6 +224,8 @@ impl<F: Frame> Engine<F> {
             self.translate_all::<D, LINK, TUNNEL, P>(&mut others, burst, slow_frames, cx);
         }
         self.forward_all6::<D, LINK, TUNNEL, P>(&mut burst6, frames6.slow, cx);
+        // Packets of IPv4 came in tunnels over IPv6, too.
+        D::finish(self, cx);
         burst6.take_back(others);
         self.burst6 = burst6;
     }
