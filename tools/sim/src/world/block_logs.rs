@@ -174,8 +174,9 @@ impl BlockLogs {
         let home = used.home;
         let is_right = match answer.verdict {
             LogVerdict::CannotSay => return Ok(false),
-            // Any member of a shard lets homes in, and the owner of one lane logs their claims. While
-            // it is cut off from the other members it may log that a claim ends that goes on there.
+            // Any member of a shard lets homes in, and the owner of one lane logs their claims.
+            // While it is cut off from another member, it may log that a claim ends which goes on
+            // there.
             LogVerdict::Nobody if used.public.is_ipv6() => return Ok(false),
             LogVerdict::Nobody => false,
             LogVerdict::Held => answer.holders.iter().all(|holder| holder.subscriber == home),
