@@ -84,7 +84,7 @@ impl<F: Frame> Engine<F> {
         self.forwards_source_routes = live.forward_source_routes;
         let fragments = live.limits.fragments_of_groups(live.fragments_percent);
         self.fragments.set_limits(live.fragments_timeout_ms, &fragments);
-        self.outer.held.set_limits(live.fragments_timeout_ms, &fragments);
+        self.outer_fragments.cache.set_limits(live.fragments_timeout_ms, &fragments);
         self.errors.set_limits(&live.limits);
         self.redirects.set_party_rate(live.limits.redirects_per_sec);
         self.slow_path.set_rates(&live.limits.slow_path_of_groups());
