@@ -16,8 +16,8 @@
 //! The link's MTU is no larger for these packets than for others, and no worker reassembles
 //! fragments. So a packet that does not fit is fragmented inside, before it is sealed or put into
 //! IPIP, and each fragment follows its first fragment there like any other. A packet that may not
-//! be fragmented is dropped, and an ICMP error reports the size that fits to its sender (RFC 2003
-//! section 5.1).
+//! be fragmented, as none of IPv6, is dropped, and an ICMP error reports the size that fits to its
+//! sender (RFC 2003 section 5.1).
 
 use std::net::Ipv4Addr;
 
@@ -25,6 +25,7 @@ use weir_nat::{Dependency, Home, Refusal, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::ipv6;
 use weir_wire::udp::Udp;
 
 use crate::downstream::{self, Downstream};
@@ -33,7 +34,7 @@ use crate::flow_key::PacketKind;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
-use crate::party::LimitedParty;
+use crate::party::{LimitedParty, Party};
 use crate::peer::Redirects;
 use crate::upstream::{self, Upstream};
 use crate::{
@@ -166,7 +167,7 @@ impl<F: Frame> Engine<F> {
 
     /// Redirects a packet; `datagram` is the key of a first fragment, whose held fragments follow
     /// it.
-    fn redirect_with_held<P: Pool<Frame = F>>(
+    pub(crate) fn redirect_with_held<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         datagram: Option<DatagramKey>,
@@ -198,8 +199,11 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let redirects = self.peers.redirects(to).ok_or(DropReason::PeerUnresolved)?;
+        let is_ipv6 = ipv6::is_version_6(frame.data());
         let room = match redirects {
             Redirects::Refused => return Err(DropReason::PeerNoSession),
+            // A version that does not seal packets knows no IPv6.
+            Redirects::Plain if is_ipv6 => return Err(DropReason::MissRefused),
             Redirects::Plain => Ipv4::LEN,
             Redirects::Sealed { front, behind } => SEALED_HEADERS + front + behind,
         } + self.tunnel_room(home);
@@ -207,6 +211,9 @@ impl<F: Frame> Engine<F> {
         let is_sealed = redirects != Redirects::Plain;
         if frame.data().len() <= mtu {
             return self.send_redirected(frame, home, to, is_sealed, cx);
+        }
+        if is_ipv6 {
+            return Err(self.report_size6(mtu, home, frame.data(), cx));
         }
         let (ip, header_len, _) = ipv4::parse(frame.data()).map_err(|_| DropReason::IpMalformed)?;
         if ip.dont_fragment() {
@@ -244,9 +251,9 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let header = self.header_to_peer(to).ok_or(DropReason::PeerUnresolved)?;
-        let (tos, source) =
-            ipv4::parse(frame.data()).map_or((0, 0), |(ip, ..)| (ip.tos, ip.source.get()));
-        let party = home.map_or(LimitedParty::remote(source), |home| self.party_of(home));
+        let (tos, source, protocol) = sent_by(frame.data());
+        let remote = LimitedParty { party: source, group: 0 };
+        let party = home.map_or(remote, |home| self.party_of(home));
         if !self.redirects.admit(&party, cx.now.ms) {
             return Err(DropReason::RedirectLimit);
         }
@@ -261,7 +268,7 @@ impl<F: Frame> Engine<F> {
             tunnel.tos = ecn::encapsulate(tos);
             tunnel.set_checksum();
             tunnel.emit(whole);
-            gre::emit(&mut whole[Ipv4::LEN..], gre::PROTOCOL_IPV4, home.gre_key);
+            gre::emit(&mut whole[Ipv4::LEN..], protocol, home.gre_key);
         }
         if is_sealed {
             return match self.unsealed.len() < UNSEALED_MAX {
@@ -338,4 +345,13 @@ impl<F: Frame> Engine<F> {
         Udp::new(port, port, payload_len).emit(&mut outer[Ipv4::LEN..]);
         Ok(frame)
     }
+}
+
+/// Returns the traffic class octet of a packet, its source, and the GRE protocol of its family.
+fn sent_by(packet: &[u8]) -> (u8, Party, u16) {
+    if let Ok((ip, _)) = ipv6::parse(packet) {
+        return (ip.traffic_class(), Party::remote6(ip.source.get()), gre::PROTOCOL_IPV6);
+    }
+    let (tos, source) = ipv4::parse(packet).map_or((0, 0), |(ip, ..)| (ip.tos, ip.source.get()));
+    (tos, Party::Remote(source), gre::PROTOCOL_IPV4)
 }

@@ -24,6 +24,7 @@ mod icmp_error;
 mod input;
 mod output;
 mod packet;
+mod redirect;
 mod reject;
 mod upstream;
 
