@@ -50,7 +50,7 @@ impl<F: Frame> EngineAdmin<'_, F> {
 
     /// Returns the usage of each table that homes share, always in the same order.
     pub fn table_uses(&self) -> [TableUse; TABLES] {
-        let Engine { nat, fragments, outer, held, .. } = self.engine;
+        let Engine { nat, fragments, outer_fragments, held, .. } = self.engine;
         let [flows, mappings, sessions, homes, displaced, blocks, claims, outers] =
             nat.admin().table_uses();
         let [up, down, away, early_up, early_down] = fragments.uses();
@@ -68,7 +68,7 @@ impl<F: Frame> EngineAdmin<'_, F> {
             away,
             early_up,
             early_down,
-            outer.held.held("fragments-of-tunnels"),
+            outer_fragments.cache.held("fragments-of-tunnels"),
             TableUse::new("uncommitted-packets", held.len() as u64, held.max() as u64),
         ]
     }

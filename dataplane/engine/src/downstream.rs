@@ -311,7 +311,7 @@ impl<F: Frame> Engine<F> {
         flow: u32,
         cx: &mut Context<'_, P>,
     ) {
-        if self.mode == AccessMode::Gre && home.is_over_ipv6() {
+        if self.has_tunnel6(home) {
             return self.encapsulate_over_ipv6(frame, home, (flow, gre::PROTOCOL_IPV4), cx);
         }
         self.outer_identification = self.outer_identification.wrapping_add(1);

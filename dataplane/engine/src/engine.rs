@@ -89,7 +89,7 @@ pub struct Engine<F: Frame> {
     pub(crate) shards: Shards,
     pub(crate) nat: Nat,
     pub(crate) fragments: FragmentCache<F>,
-    pub(crate) outer: OuterFragments<F>,
+    pub(crate) outer_fragments: OuterFragments<F>,
     pub(crate) errors: ErrorLimiter,
     pub(crate) duties: DutyTable,
     pub(crate) peers: RedirectPeers,
@@ -162,7 +162,7 @@ impl<F: Frame> Engine<F> {
             tunnel_mtu_keyed,
             nat: Nat::new(config.nat)?,
             fragments: FragmentCache::new(config.fragments, party_seed),
-            outer: OuterFragments::new(config.fragments, config.mode, party_seed),
+            outer_fragments: OuterFragments::new(config.fragments, config.mode, party_seed),
             errors: ErrorLimiter::new(&limits, party_seed),
             duties: DutyTable::new(config.shards.len()),
             peers: RedirectPeers::new(
@@ -255,7 +255,7 @@ impl<F: Frame> Engine<F> {
         let fallen = self.fragments.expire(now.ms, FRAGMENT_SWEEP_MAX);
         self.counters.count_drops(DropReason::FragmentTimeout, fallen);
         self.nat.release_outers();
-        let fallen = self.outer.held.expire(now.ms, FRAGMENT_SWEEP_MAX);
+        let fallen = self.outer_fragments.cache.expire(now.ms, FRAGMENT_SWEEP_MAX);
         self.counters.count_drops(DropReason::OuterFragment, fallen);
         self.ask_neighbors(&mut Context { pool, out, now });
     }

@@ -91,7 +91,7 @@ impl<F: Frame> Engine<F> {
         self.forwards_source_routes = live.forward_source_routes;
         let fragments = live.limits.fragments_of_groups(live.fragments_percent);
         self.fragments.set_limits(live.fragments_timeout_ms, &fragments);
-        self.outer.held.set_limits(live.fragments_timeout_ms, &fragments);
+        self.outer_fragments.cache.set_limits(live.fragments_timeout_ms, &fragments);
         self.errors.set_limits(&live.limits);
         self.redirects.set_party_rate(live.limits.redirects_per_sec);
         self.slow_path.set_rates(&live.limits.slow_path_of_groups());
@@ -101,8 +101,7 @@ impl<F: Frame> Engine<F> {
 impl<F: Frame> Engine<F> {
     /// Returns the largest MSS of a segment from or to a home, bytes; `None`: any.
     pub(crate) fn mss_max_of(&self, home: &Home) -> Option<u16> {
-        let is_over_ipv6 = self.mode == AccessMode::Gre && home.is_over_ipv6();
-        self.mss_max[usize::from(is_over_ipv6)][usize::from(self.nat.has_keyed_homes())]
+        self.mss_max[usize::from(self.has_tunnel6(home))][usize::from(self.nat.has_keyed_homes())]
     }
 }
 

@@ -96,7 +96,7 @@ impl Pieces {
 /// The fragments of tunnel packets, and the packets that a burst has made whole.
 #[derive(Debug)]
 pub(crate) struct OuterFragments<F> {
-    pub(crate) held: FragmentCache<F>,
+    pub(crate) cache: FragmentCache<F>,
     whole: Vec<F>,
 }
 
@@ -109,7 +109,7 @@ impl<F> OuterFragments<F> {
             held_per_datagram_max: limits.held_per_datagram_max.min(PIECES_MAX),
             ..limits
         };
-        Self { held: FragmentCache::new(limits, seed), whole: Vec::with_capacity(BURST_MAX) }
+        Self { cache: FragmentCache::new(limits, seed), whole: Vec::with_capacity(BURST_MAX) }
     }
 }
 
@@ -142,7 +142,7 @@ impl<F: Frame> Engine<F> {
             },
             _ => return self.discard(DropReason::OuterFragment),
         };
-        let OuterFragments { held: fragments, whole: joined } = &mut self.outer;
+        let OuterFragments { cache: fragments, whole: joined } = &mut self.outer_fragments;
         let group = self.nat.group_of(home);
         // A fragment for which there is no room falls itself.
         let fallen = fragments.hold(key, group, frame, cx.now.ms).unwrap_or(1);
@@ -173,10 +173,10 @@ impl<F: Frame> Engine<F> {
     /// Receives the tunnel packets that are whole now.
     #[inline(always)]
     pub(crate) fn receive_whole<P: Pool<Frame = F>>(&mut self, cx: &mut Context<'_, P>) {
-        if !self.outer.whole.is_empty() {
-            let mut frames = std::mem::take(&mut self.outer.whole);
+        if !self.outer_fragments.whole.is_empty() {
+            let mut frames = std::mem::take(&mut self.outer_fragments.whole);
             self.receive_burst::<Up, P>(&mut frames, cx);
-            self.outer.whole = frames;
+            self.outer_fragments.whole = frames;
         }
     }
 }

@@ -102,6 +102,13 @@ impl<F: Frame> Engine<F> {
         out: &mut Output<F>,
     ) {
         self.slow_path.set_now(now.ms);
+        let cx = &mut Context { pool, out, now };
+        if self.is_to_endpoint6(frame.data()) {
+            return self.receive_redirected_over_ipv6(frame, cx);
+        }
+        if self.is_redirected6(frame.data()) {
+            return self.receive_redirected6(frame, cx);
+        }
         let mut packet = Upstream::EMPTY;
         match self.stray_input(frame.data(), &mut packet) {
             Ok(step) => packet.step = step,
@@ -111,7 +118,6 @@ impl<F: Frame> Engine<F> {
         if packet.step == UpstreamStep::Stray && packet.is_remarked {
             rewrite::traffic_class(frame.data_mut(), packet.tos);
         }
-        let cx = &mut Context { pool, out, now };
         self.serve_access(frame, &packet, cx);
         self.open_mappings(cx);
     }

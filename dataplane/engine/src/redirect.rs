@@ -16,8 +16,8 @@
 //! The link's MTU is no larger for these packets than for others, and no worker reassembles
 //! fragments. So a packet that does not fit is fragmented inside, before it is sealed or put into
 //! IPIP, and each fragment follows its first fragment there like any other. A packet that may not
-//! be fragmented is dropped, and an ICMP error reports the size that fits to its sender (RFC 2003
-//! section 5.1).
+//! be fragmented, as none of IPv6, is dropped, and an ICMP error reports the size that fits to its
+//! sender (RFC 2003 section 5.1).
 
 use std::net::Ipv4Addr;
 
@@ -25,6 +25,7 @@ use weir_nat::{Dependency, Home, Refusal, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::ipv6;
 use weir_wire::udp::Udp;
 
 use crate::downstream::{self, Downstream};
@@ -33,7 +34,7 @@ use crate::flow_key::PacketKind;
 use crate::fragment_cache::{DatagramKey, Translation};
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_fragment::fragment;
-use crate::party::LimitedParty;
+use crate::party::{LimitedParty, Party};
 use crate::peer::Redirects;
 use crate::upstream::{self, Upstream};
 use crate::{
@@ -64,10 +65,7 @@ impl<F: Frame> Engine<F> {
     /// Returns the worker to which a packet of a home without a mapping here is redirected.
     pub(crate) fn redirect_up_to(&self, packet: &Upstream) -> Option<u32> {
         let is_final = packet.step == upstream::UpstreamStep::Stray;
-        // Another worker would take its tunnel header for one of IPv4.
-        let may_go = !is_final
-            && self.nat.is_subscriber(&packet.home)
-            && !(self.mode == AccessMode::Gre && packet.home.is_over_ipv6());
+        let may_go = !is_final && self.nat.is_subscriber(&packet.home);
         may_go.then(|| self.duties.redirect(packet.home.shard)).flatten()
     }
 
@@ -169,7 +167,7 @@ impl<F: Frame> Engine<F> {
 
     /// Redirects a packet; `datagram` is the key of a first fragment, whose held fragments follow
     /// it.
-    fn redirect_with_held<P: Pool<Frame = F>>(
+    pub(crate) fn redirect_with_held<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         datagram: Option<DatagramKey>,
@@ -201,15 +199,22 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let redirects = self.peers.redirects(to).ok_or(DropReason::PeerUnresolved)?;
+        let is_ipv6 = ipv6::is_version_6(frame.data());
+        let is_tunnel6 = home.is_some_and(|home| self.has_tunnel6(home));
         let room = match redirects {
             Redirects::Refused => return Err(DropReason::PeerNoSession),
+            // A version that does not seal packets knows no IPv6.
+            Redirects::Plain if is_ipv6 || is_tunnel6 => return Err(DropReason::MissRefused),
             Redirects::Plain => Ipv4::LEN,
             Redirects::Sealed { front, behind } => SEALED_HEADERS + front + behind,
-        } + self.tunnel_room(home);
+        } + home.map_or(0, |home| self.tunnel_len(home));
         let mtu = self.link(Side::Access).mtu.saturating_sub(room);
         let is_sealed = redirects != Redirects::Plain;
         if frame.data().len() <= mtu {
             return self.send_redirected(frame, home, to, is_sealed, cx);
+        }
+        if is_ipv6 {
+            return Err(self.report_size6(mtu, home, frame.data(), cx));
         }
         let (ip, header_len, _) = ipv4::parse(frame.data()).map_err(|_| DropReason::IpMalformed)?;
         if ip.dont_fragment() {
@@ -230,14 +235,6 @@ impl<F: Frame> Engine<F> {
         })
     }
 
-    /// Returns the length of the tunnel header that a home's packet gets again, bytes.
-    fn tunnel_room(&self, home: Option<&Home>) -> usize {
-        match home {
-            Some(home) if self.mode == AccessMode::Gre => Ipv4::LEN + gre::header_len(home.gre_key),
-            _ => 0,
-        }
-    }
-
     fn send_redirected<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
@@ -247,24 +244,26 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let header = self.header_to_peer(to).ok_or(DropReason::PeerUnresolved)?;
-        let (tos, source) =
-            ipv4::parse(frame.data()).map_or((0, 0), |(ip, ..)| (ip.tos, ip.source.get()));
-        let party = home.map_or(LimitedParty::remote(source), |home| self.party_of(home));
+        let (tos, source, protocol) = sent_by(frame.data());
+        let remote = LimitedParty { party: source, group: 0 };
+        let party = home.map_or(remote, |home| self.party_of(home));
         if !self.redirects.admit(&party, cx.now.ms) {
             return Err(DropReason::RedirectLimit);
         }
-        if !frame.push(self.tunnel_room(home)) {
+        if !frame.push(home.map_or(0, |home| self.tunnel_len(home))) {
             return Err(DropReason::NoBuffer);
         }
         let whole = frame.data_mut();
-        if let Some(home) = home.filter(|_| self.mode == AccessMode::Gre) {
+        if let Some(home) = home.filter(|home| self.has_tunnel6(home)) {
+            self.restore_tunnel6(whole, home, protocol)?;
+        } else if let Some(home) = home.filter(|_| self.mode == AccessMode::Gre) {
             let endpoint = self.shards.endpoint(home.shard);
             let payload_len = (whole.len() - Ipv4::LEN) as u16;
             let mut tunnel = Ipv4::new(home.outer, endpoint, ipv4::PROTOCOL_GRE, payload_len);
             tunnel.tos = ecn::encapsulate(tos);
             tunnel.set_checksum();
             tunnel.emit(whole);
-            gre::emit(&mut whole[Ipv4::LEN..], gre::PROTOCOL_IPV4, home.gre_key);
+            gre::emit(&mut whole[Ipv4::LEN..], protocol, home.gre_key);
         }
         if is_sealed {
             return match self.unsealed.len() < UNSEALED_MAX {
@@ -341,4 +340,13 @@ impl<F: Frame> Engine<F> {
         Udp::new(port, port, payload_len).emit(&mut outer[Ipv4::LEN..]);
         Ok(frame)
     }
+}
+
+/// Returns the traffic class octet of a packet, its source, and the GRE protocol of its family.
+fn sent_by(packet: &[u8]) -> (u8, Party, u16) {
+    if let Ok((ip, _)) = ipv6::parse(packet) {
+        return (ip.traffic_class(), Party::remote6(ip.source.get()), gre::PROTOCOL_IPV6);
+    }
+    let (tos, source) = ipv4::parse(packet).map_or((0, 0), |(ip, ..)| (ip.tos, ip.source.get()));
+    (tos, Party::Remote(source), gre::PROTOCOL_IPV4)
 }

@@ -11,8 +11,7 @@
 //! handle when it is served, not when it is read: another packet of its burst may have brought it.
 //! What begins no flow leaves no handle behind ([`Nat::release_outers`](weir_nat::Nat)).
 //!
-//! Packets of these homes are not redirected to other workers; fragments of tunnel packets are
-//! dropped.
+//! Fragments of tunnel packets are dropped.
 
 use weir_nat::{Home, InboundKey, OutboundKey, PacketKey, ShardIndex};
 use weir_wire::ethernet::ETHERTYPE_IPV6;
@@ -29,7 +28,7 @@ use crate::ethernet_input::sender;
 use crate::fast_path::{FastDownstream, FastUpstream, Headers, NO_OPTIONS};
 use crate::fast_path_output::edit;
 use crate::ip_input::Packet;
-use crate::ipv6::{Packet6State, PacketStep6, set_traffic_class};
+use crate::ipv6::{Packet6State, PacketStep6, Way6, set_traffic_class, transit_input6};
 use crate::link_header::UNTAGGED;
 use crate::party::Party;
 use crate::rewrite::{self, PacketEnd};
@@ -194,7 +193,7 @@ impl<F: Frame> Engine<F> {
                 if new_class != class {
                     set_traffic_class(frame.data_mut(), new_class);
                 }
-                self.inner6_input(frame.data(), packet.ipv6).map(Some)
+                transit_input6(frame.data(), Way6::Up, packet.ipv6).map(Some)
             }
             _ => Err(DropReason::GreProtocol),
         }
@@ -393,33 +392,72 @@ impl<F: Frame> Engine<F> {
             return self.discard(DropReason::GatewayUnresolved);
         };
         let ends = (self.shards.endpoint6_of(home.shard), self.nat.outer_ipv6(home.outer));
-        let (Some(endpoint), Some([upper, lower])) = ends else {
+        let (Some(endpoint), Some(outer)) = ends else {
             return self.discard(DropReason::NotServing);
         };
         let tunnel_len = Ipv6::LEN + gre::header_len(home.gre_key);
         let Some(packet) = header.push_before(&mut frame, tunnel_len) else {
             return self.discard(DropReason::NoBuffer);
         };
-        let payload_len = (packet.len() - Ipv6::LEN) as u16;
-        let Some((tunnel, inner)) = packet.split_at_mut_checked(tunnel_len) else { return };
-        let class = match (protocol, inner) {
-            (gre::PROTOCOL_IPV4, [_, tos, ..]) => *tos,
-            (_, [first, second, ..]) => *first << 4 | *second >> 4,
-            _ => 0,
-        };
-        let class = u32::from(ecn::encapsulate(class));
-        /// RFC 8200 section 3: version, traffic class, flow label.
-        const LABEL_BITS: u32 = 20;
-        let first = 6 << 28 | class << LABEL_BITS | flow >> (u32::BITS - LABEL_BITS);
-        let Some((outer, gre)) = tunnel.split_first_chunk_mut::<{ Ipv6::LEN }>() else { return };
-        outer[..4].copy_from_slice(&first.to_be_bytes());
-        outer[4..6].copy_from_slice(&payload_len.to_be_bytes());
-        (outer[6], outer[7]) = (ipv4::PROTOCOL_GRE, OUTER_TTL);
-        outer[8..24].copy_from_slice(zerocopy::IntoBytes::as_bytes(&endpoint));
-        outer[24..32].copy_from_slice(&upper.to_be_bytes());
-        outer[32..].copy_from_slice(&lower.to_be_bytes());
-        gre::emit(gre, protocol, home.gre_key);
+        let outer = outer.map(u64::to_be);
+        write_tunnel_header(packet, (endpoint, outer), home.gre_key, (flow, protocol));
         self.emit(Side::Access, frame, cx);
+    }
+
+    /// Writes, into the room in front of a packet of this home, the header of the tunnel in which
+    /// it came.
+    pub(crate) fn restore_tunnel6(
+        &self,
+        packet: &mut [u8],
+        home: &Home,
+        protocol: u16,
+    ) -> Result<(), DropReason> {
+        let ends = (self.nat.outer_ipv6(home.outer), self.shards.endpoint6_of(home.shard));
+        let (Some(outer), Some(endpoint)) = ends else { return Err(DropReason::NotServing) };
+        let outer = outer.map(u64::to_be);
+        write_tunnel_header(packet, (outer, endpoint), home.gre_key, (0, protocol));
+        Ok(())
+    }
+
+    /// Whether a packet is to an IPv6 tunnel endpoint.
+    pub(crate) fn is_to_endpoint6(&self, packet: &[u8]) -> bool {
+        let endpoint = ipv6::parse(packet).map(|(outer, _)| octets(outer.destination.to_bytes()));
+        endpoint.is_ok_and(|endpoint| self.shards.of_endpoint6(endpoint).is_some())
+    }
+
+    /// Processes a packet to an IPv6 tunnel endpoint that another worker redirected here, after it
+    /// was opened.
+    pub(crate) fn receive_redirected_over_ipv6<P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        cx: &mut Context<'_, P>,
+    ) {
+        // The home has its handle before the packet is read, which may be its first one here.
+        let source = ipv6::parse(frame.data()).map(|(outer, _)| outer_address(outer));
+        if source.is_ok_and(|source| self.nat.intern_outer(source).is_none()) {
+            return self.discard(DropReason::NotSubscriber);
+        }
+        let (mut ipv6, mut fast) = (Packet6State::EMPTY, FastUpstream::empty());
+        let mut slow = Upstream::EMPTY;
+        let mut packet = TunnelPacket { ipv6: &mut ipv6, fast: &mut fast, slow: &mut slow };
+        match self.tunnel6_input(&mut frame, 0, &mut packet) {
+            Err(reason) => return self.discard(reason),
+            Ok(Some(step @ (PacketStep6::Forward | PacketStep6::TimeExceeded))) => {
+                ipv6.step = step;
+                return self.serve_stray6(Side::Access, frame, ipv6, cx);
+            }
+            Ok(Some(PacketStep6::FastIpv4 { outer_class })) => {
+                self.read_inner4_slow(&mut frame, (&ipv6.home, outer_class), &mut slow);
+            }
+            Ok(Some(PacketStep6::Ipv4)) => {}
+            // Packets that need no flow are answered by the worker that receives them.
+            Ok(_) => return self.discard(DropReason::NotLocal),
+        }
+        if slow.step == UpstreamStep::Translate {
+            slow.step = UpstreamStep::Stray;
+        }
+        self.serve_access(frame, &slow, cx);
+        self.open_mappings(cx);
     }
 
     /// Returns the length of a tunnel's headers, bytes.
@@ -435,9 +473,44 @@ impl<F: Frame> Engine<F> {
     /// True if an outer IPv4 source could be taken for the handle of another home.
     #[inline]
     pub(crate) fn is_reserved_outer(&self, shard: ShardIndex, outer: u32) -> bool {
-        let home = Home { shard, outer, gre_key: None };
+        self.has_tunnel6(&Home { shard, outer, gre_key: None })
+    }
+
+    /// Whether packets to this home go in a tunnel over IPv6.
+    #[inline(always)]
+    pub(crate) fn has_tunnel6(&self, home: &Home) -> bool {
         self.mode == AccessMode::Gre && home.is_over_ipv6()
     }
+}
+
+/// Writes the header of a tunnel over IPv6, between these addresses as they lie in memory, into the
+/// room in front of the inner packet. The upper bits of `flow` are the flow label.
+#[inline(always)]
+fn write_tunnel_header(
+    packet: &mut [u8],
+    (from, to): (Octets6, Octets6),
+    key: Option<u32>,
+    (flow, protocol): (u32, u16),
+) {
+    let payload_len = (packet.len() - Ipv6::LEN) as u16;
+    let tunnel_len = Ipv6::LEN + gre::header_len(key);
+    let Some((tunnel, inner)) = packet.split_at_mut_checked(tunnel_len) else { return };
+    let class = match (protocol, inner) {
+        (gre::PROTOCOL_IPV4, [_, tos, ..]) => *tos,
+        (_, [first, second, ..]) => *first << 4 | *second >> 4,
+        _ => 0,
+    };
+    let class = u32::from(ecn::encapsulate(class));
+    /// RFC 8200 section 3: version, traffic class, flow label.
+    const LABEL_BITS: u32 = 20;
+    let first = 6 << 28 | class << LABEL_BITS | flow >> (u32::BITS - LABEL_BITS);
+    let Some((outer, gre)) = tunnel.split_first_chunk_mut::<{ Ipv6::LEN }>() else { return };
+    outer[..4].copy_from_slice(&first.to_be_bytes());
+    outer[4..6].copy_from_slice(&payload_len.to_be_bytes());
+    (outer[6], outer[7]) = (ipv4::PROTOCOL_GRE, OUTER_TTL);
+    outer[8..24].copy_from_slice(zerocopy::IntoBytes::as_bytes(&from));
+    outer[24..].copy_from_slice(zerocopy::IntoBytes::as_bytes(&to));
+    gre::emit(gre, protocol, key);
 }
 
 /// Returns the offset of the GRE header behind extension headers; `Ok(None)` for ICMPv6, which may

@@ -48,10 +48,11 @@ impl Admin<'_> {
     }
 
     /// For tests and simulations: returns the outer address of the home that has an inside IPv6
-    /// address, by the claims of this worker or by configuration.
-    pub fn holder_of_inside6(self, address: u128) -> Option<u32> {
+    /// address, by the claims of this worker or by configuration, if any has it. None: the address
+    /// is of no shard of this worker, or of one that it removes.
+    pub fn holder_of_inside6(self, address: u128) -> Option<Option<u32>> {
         let shard = self.nat.shard_of_inside6(address)?;
-        self.nat.home_with_inside6(shard, address).map(|home| home.outer)
+        Some(self.nat.home_with_inside6(shard, address).map(|home| home.outer))
     }
 
     /// For tests and simulations: returns the lane and the state of each record of an IPv6 flow.

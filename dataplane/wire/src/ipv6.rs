@@ -151,6 +151,12 @@ impl Ipv6 {
     }
 }
 
+/// Whether the packet, which is one of IP, is of version 6.
+#[inline]
+pub fn is_version_6(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| first >> 4 == 6)
+}
+
 /// Returns the header at the front of `bytes`, and the length of the whole packet in bytes, which
 /// are present. Bytes behind the packet (Ethernet padding) are allowed: a caller cuts them off with
 /// `&bytes[..total_length]`, or [`Frame::truncate`](crate::frame::Frame::truncate).

@@ -54,7 +54,7 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    fn slow_path6_down<P: Pool<Frame = F>>(
+    pub(crate) fn slow_path6_down<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Packet6State,
@@ -67,7 +67,7 @@ impl<F: Frame> Engine<F> {
                 }
                 PacketKind::LaterFragment => engine.later_fragment6_down(frame, packet, shard, cx),
                 PacketKind::IcmpError | PacketKind::IcmpReply => {
-                    engine.icmp6_error_down(frame, packet, cx)
+                    engine.icmp6_error_down(frame, packet, shard, cx)
                 }
             })
         });
@@ -96,17 +96,25 @@ impl<F: Frame> Engine<F> {
         let (hash, flow, now) = (packet.look_up.hash, packet.flow_packet(), cx.now.tick());
         let delivery = match self.nat.inbound6_known(hash, &flow, now) {
             Some(delivery) => delivery,
-            None if packet.is_echo_reply(Way6::Down) => return Err(DropReason::IcmpUnsolicited),
-            None if !self.duties.creates(shard) => return Err(DropReason::MissRefused),
-            None => match self.nat.open_inbound6(hash, shard, &flow, now) {
-                Ok(delivery) => delivery,
-                Err(Refusal::RuleReject) => {
-                    return Err(self.reject6_down(packet, frame.data(), cx));
+            None => {
+                if let Some(to) = self.elsewhere6_down(frame.data(), packet, shard)? {
+                    return self.redirect6(frame, packet, None, to, cx);
                 }
-                Err(refusal) => return Err(refusal.into()),
-            },
+                if packet.is_echo_reply(Way6::Down) {
+                    return Err(DropReason::IcmpUnsolicited);
+                }
+                match self.nat.open_inbound6(hash, shard, &flow, now) {
+                    Ok(delivery) => delivery,
+                    Err(Refusal::RuleReject) => {
+                        return Err(self.reject6_down(packet, frame.data(), cx));
+                    }
+                    Err(refusal) => return Err(refusal.into()),
+                }
+            }
         };
-        self.duties.note_traffic(shard);
+        if packet.step != PacketStep6::Stray {
+            self.duties.note_traffic(shard);
+        }
         if !self.may_take_slow_path(&delivery.home, Way::Down) {
             return Err(DropReason::SlowPathLimit);
         }

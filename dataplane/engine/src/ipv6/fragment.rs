@@ -11,7 +11,7 @@ use crate::DropReason;
 use crate::engine::{Context, Engine};
 use crate::fragment_cache::{DatagramEnds, DatagramKey, Translation};
 use crate::ipv6::output::decrement_hop_limit;
-use crate::ipv6::packet::Packet6State;
+use crate::ipv6::packet::{Packet6State, PacketStep6};
 
 impl<F: Frame> Engine<F> {
     /// Forwards a first fragment of a home and all that waited for it.
@@ -55,6 +55,14 @@ impl<F: Frame> Engine<F> {
             }
             // The home is not checked yet: no flow was found for it.
             _ if !self.nat.is_subscriber(home) => Err(DropReason::NotSubscriber),
+            Some(Translation::Away) => match self.elsewhere6_up(packet, home)? {
+                Some(to) => self.redirect6(frame, packet, Some(home), to, cx),
+                None => Err(DropReason::MissRefused),
+            },
+            // It would be held for a first fragment that goes to another worker.
+            _ if packet.step == PacketStep6::Stray && !self.duties.creates(home.shard) => {
+                Err(DropReason::MissRefused)
+            }
             _ => self.hold_fragment(datagram, frame, cx.now),
         }
     }
@@ -115,8 +123,18 @@ impl<F: Frame> Engine<F> {
         }
         match learned.map(|(translation, _)| translation) {
             Some(Translation::Down6 { delivery, end }) => {
-                self.duties.note_traffic(shard);
+                if packet.step != PacketStep6::Stray {
+                    self.duties.note_traffic(shard);
+                }
                 self.follow6_down(frame, &delivery, end, datagram.flow(), cx)
+            }
+            Some(Translation::Away) => match self.elsewhere6_down(frame.data(), packet, shard)? {
+                Some(to) => self.redirect6(frame, packet, None, to, cx),
+                None => Err(DropReason::MissRefused),
+            },
+            // It would be held for a first fragment that goes to another worker.
+            _ if packet.step == PacketStep6::Stray && !self.duties.creates(shard) => {
+                Err(DropReason::MissRefused)
             }
             _ if !self.may_remote_take_slow_path(datagram.sender(0).party) => {
                 Err(DropReason::SlowPathLimit)
@@ -147,7 +165,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Returns the datagram of a fragment, and where the fragment ends in the datagram, bytes.
-    fn datagram6(
+    pub(crate) fn datagram6(
         &self,
         bytes: &[u8],
         packet: &Packet6State,

@@ -1,9 +1,9 @@
 //! ICMPv6 errors about packets of known flows (RFC 4890 sections 4.3.1 and 4.4.1, RFC 6092 REC-10).
 //!
 //! An error never begins, refreshes or ends a flow: the flow that it quotes is only looked up.
-//! Errors about no known flow are dropped.
+//! Errors about no known flow go to the worker that may know it, or are dropped.
 
-use weir_nat::{Delivery6, Endpoint6, FlowKey6, Home, Protocol};
+use weir_nat::{Delivery6, Endpoint6, FlowKey6, Home, Protocol, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::icmp6::{self, Icmp6, Icmp6Quote, QuotedSession};
 use weir_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
@@ -22,7 +22,12 @@ impl<F: Frame> Engine<F> {
         home: &Home,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let delivery = self.quoted_flow6(frame.data(), packet, Way6::Up)?;
+        let Some(delivery) = self.quoted_flow6(frame.data(), packet, Way6::Up)? else {
+            return match self.elsewhere6_up(packet, home) {
+                Ok(Some(to)) => self.redirect6(frame, packet, Some(home), to, cx),
+                _ => Err(Self::UNMATCHED),
+            };
+        };
         if self.nat.identity(&delivery.home) != self.nat.identity(home) {
             return Err(DropReason::ClaimConflict);
         }
@@ -35,22 +40,28 @@ impl<F: Frame> Engine<F> {
         &mut self,
         frame: F,
         packet: &Packet6State,
+        shard: ShardIndex,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        let delivery = self.quoted_flow6(frame.data(), packet, Way6::Down)?;
+        let Some(delivery) = self.quoted_flow6(frame.data(), packet, Way6::Down)? else {
+            return match self.elsewhere6_down(frame.data(), packet, shard) {
+                Ok(Some(to)) => self.redirect6(frame, packet, None, to, cx),
+                _ => Err(Self::UNMATCHED),
+            };
+        };
         self.check_size6(frame.data(), &delivery, cx)?;
         self.arrive6(frame, packet, &delivery, cx);
         Ok(())
     }
 
-    /// Returns the home of the flow that an error quotes. The error must be addressed to the sender
-    /// of the quoted packet.
+    /// Returns the home of the flow that an error quotes, if the flow is known here. The error must
+    /// be addressed to the sender of the quoted packet.
     fn quoted_flow6(
         &self,
         bytes: &[u8],
         packet: &Packet6State,
         way: Way6,
-    ) -> Result<Delivery6, DropReason> {
+    ) -> Result<Option<Delivery6>, DropReason> {
         let (ip, _) = ipv6::parse(bytes).map_err(|_| DropReason::Ip6Malformed)?;
         let message = bytes.get(usize::from(packet.transport_at)..).unwrap_or_default();
         let (source, destination) = (ip.source.get(), ip.destination.get());
@@ -61,7 +72,7 @@ impl<F: Frame> Engine<F> {
         let quote = quote.filter(|quote| quote.source == destination);
         // The quoted packet went the other way.
         let key = quote.and_then(|quote| quoted_key(&quote, way)).ok_or(Self::UNMATCHED)?;
-        self.nat.peek_flow6(&key).ok_or(Self::UNMATCHED)
+        Ok(self.nat.peek_flow6(&key))
     }
 
     const UNMATCHED: DropReason = DropReason::IcmpErrorUnmatched;

@@ -27,9 +27,15 @@ pub(crate) fn carries_ipv6<const LINK: usize, const TUNNEL: usize>(frame: &[u8])
     if TUNNEL != GRE || ethertype != ETHERTYPE_IPV4.to_be_bytes() {
         return false;
     }
-    let Some(Ok((ip, _))) = frame.get(LINK..).map(Ipv4::ref_from_prefix) else { return false };
+    frame.get(LINK..).is_some_and(is_tunnel_of_ipv6)
+}
+
+/// Whether an IPv4 packet is a whole GRE packet with an IPv6 packet inside.
+#[inline(always)]
+pub(crate) fn is_tunnel_of_ipv6(packet: &[u8]) -> bool {
+    let Ok((ip, _)) = Ipv4::ref_from_prefix(packet) else { return false };
     let header_len = usize::from(ip.version_ihl & 15) * 4;
-    let protocol = frame.get(LINK + header_len + 2..).and_then(|rest| rest.first_chunk::<2>());
+    let protocol = packet.get(header_len + 2..).and_then(|rest| rest.first_chunk::<2>());
     ip.protocol == ipv4::PROTOCOL_GRE
         && !ip.is_fragment()
         && protocol == Some(&gre::PROTOCOL_IPV6.to_be_bytes())
@@ -91,7 +97,7 @@ impl<F: Frame> Engine<F> {
 
     /// Reads a GRE packet over IPv4, whose inner packet is of IPv6.
     #[inline(always)]
-    fn tunnel_input6(
+    pub(crate) fn tunnel_input6(
         &self,
         frame: &mut F,
         offset: usize,
@@ -121,7 +127,7 @@ impl<F: Frame> Engine<F> {
         if new_class != class {
             set_traffic_class(frame.data_mut(), new_class);
         }
-        self.transit_input6(frame.data(), Way6::Up, packet)
+        transit_input6(frame.data(), Way6::Up, packet)
     }
 
     /// Reads an IPv6 packet behind the Ethernet header: one to this worker, or, on a link where
@@ -147,17 +153,7 @@ impl<F: Frame> Engine<F> {
             return Err(DropReason::NotLocal);
         }
         let way = if side == Side::Access { Way6::Up } else { Way6::Down };
-        self.transit_input6(frame.data(), way, packet)
-    }
-
-    /// Reads an IPv6 packet that came in a tunnel, and ends with the frame.
-    #[inline(always)]
-    pub(crate) fn inner6_input(
-        &self,
-        bytes: &[u8],
-        packet: &mut Packet6State,
-    ) -> Result<PacketStep6, DropReason> {
-        self.transit_input6(bytes, Way6::Up, packet)
+        transit_input6(frame.data(), way, packet)
     }
 
     #[inline(always)]
@@ -170,26 +166,25 @@ impl<F: Frame> Engine<F> {
         packet.from = sender(frame);
         self.native_input6(frame, offset, Side::Internet, true, packet)
     }
+}
 
-    /// Reads a packet to be forwarded, whose fixed header was seen to be valid and which ends with
-    /// the packet.
-    #[inline(always)]
-    fn transit_input6(
-        &self,
-        bytes: &[u8],
-        way: Way6,
-        packet: &mut Packet6State,
-    ) -> Result<PacketStep6, DropReason> {
-        let (ip, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Malformed)?;
-        if is_martian6(ip) {
-            return Err(DropReason::Martian);
-        }
-        packet.read(bytes, ip, way)?;
-        if ip.hop_limit <= 1 {
-            return Ok(PacketStep6::TimeExceeded);
-        }
-        Ok(PacketStep6::Forward)
+/// Reads a packet to be forwarded, whose fixed header was seen to be valid and which ends with the
+/// packet.
+#[inline(always)]
+pub(crate) fn transit_input6(
+    bytes: &[u8],
+    way: Way6,
+    packet: &mut Packet6State,
+) -> Result<PacketStep6, DropReason> {
+    let (ip, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Malformed)?;
+    if is_martian6(ip) {
+        return Err(DropReason::Martian);
     }
+    packet.read(bytes, ip, way)?;
+    if ip.hop_limit <= 1 {
+        return Ok(PacketStep6::TimeExceeded);
+    }
+    Ok(PacketStep6::Forward)
 }
 
 /// Sets the traffic class of a packet.

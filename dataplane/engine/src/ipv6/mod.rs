@@ -24,6 +24,7 @@ mod icmp_error;
 mod input;
 mod output;
 mod packet;
+mod redirect;
 mod reject;
 mod upstream;
 
@@ -31,5 +32,5 @@ pub(crate) use burst::Burst6;
 pub(crate) use fast_path::{FastKey6, FastPacket6};
 #[cfg(test)]
 pub(crate) use input::carries_ipv6;
-pub(crate) use input::set_traffic_class;
-pub(crate) use packet::{Packet6State, PacketStep6};
+pub(crate) use input::{set_traffic_class, transit_input6};
+pub(crate) use packet::{Packet6State, PacketStep6, Way6};

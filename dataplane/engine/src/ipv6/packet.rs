@@ -12,6 +12,8 @@ use crate::flow_key::PacketKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketStep6 {
     Forward,
+    /// Forward, as [`Forward`](Self::Forward), a packet that another worker redirected here.
+    Stray,
     /// It is to the worker itself, or to a group of it.
     Local,
     /// Its hop limit ends here.

@@ -40,6 +40,11 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         match packet.step {
+            // Such packets are few, and none takes the fast path, which asks nothing.
+            PacketStep6::Stray => match side {
+                Side::Access => self.slow_path6_up(frame, packet, cx),
+                Side::Internet => self.slow_path6_down(frame, packet, cx),
+            },
             PacketStep6::Local => self.local6_input(side, frame, packet.from, cx),
             PacketStep6::Discard(reason) => self.discard(reason),
             // Frames of other steps do not come here.
@@ -119,7 +124,9 @@ impl<F: Frame> Engine<F> {
         home: &Home,
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
-        self.note_home_traffic(home);
+        if packet.step != PacketStep6::Stray {
+            self.note_home_traffic(home);
+        }
         let mtu = self.link(Side::Internet).mtu;
         // RFC 8200 section 5: a router does not fragment.
         if frame.data().len() > mtu {
@@ -148,9 +155,15 @@ impl<F: Frame> Engine<F> {
         let (hash, flow, now) = (packet.look_up.hash, packet.flow_packet(), cx.now.tick());
         let class = match self.nat.outbound6_known(hash, home, &flow, now) {
             Ok(Some(class)) => Ok(class),
-            Ok(None) if packet.is_echo_reply(Way6::Up) => return Err(DropReason::IcmpUnsolicited),
-            Ok(None) if !self.duties.creates(home.shard) => return Err(DropReason::MissRefused),
-            Ok(None) => self.nat.open_outbound6(hash, home, &flow, now),
+            Ok(None) => {
+                if let Some(to) = self.elsewhere6_up(packet, home)? {
+                    return self.redirect6(frame, packet, Some(home), to, cx);
+                }
+                if packet.is_echo_reply(Way6::Up) {
+                    return Err(DropReason::IcmpUnsolicited);
+                }
+                self.nat.open_outbound6(hash, home, &flow, now)
+            }
             Err(refusal) => Err(refusal),
         };
         let class = match class {

@@ -27,6 +27,19 @@ pub fn dual_stack() -> World {
     ready6(config)
 }
 
+/// Tunnel endpoint of the first shard for homes with tunnels over IPv6.
+pub const ENDPOINT6: &str = "2001:db8:64::1";
+
+/// Returns the configuration with IPv6, and homes with tunnels over either family that claim their
+/// prefixes.
+pub fn over_ipv6() -> EngineConfig {
+    let mut config = with_ipv6(config());
+    config.nat.delegation = Some(Delegation::Claim { hold_sec: 600 });
+    config.nat.subscribers6 = vec!["2001:db8:e::/48".parse().unwrap()];
+    config.shards[0].endpoint6 = Some(address6(ENDPOINT6));
+    config
+}
+
 pub fn address(text: &str) -> u32 {
     Bits::to_bits(text)
 }

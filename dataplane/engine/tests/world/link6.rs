@@ -107,7 +107,7 @@ impl World {
     /// Passes in a message of neighbor discovery from its station: to the worker's MAC, or to that
     /// of the group.
     pub fn neighbor_at(&mut self, side: Side, from: Mac, packet: &NdpPacket) -> Out {
-        let to = packet.multicast_mac().unwrap_or(worker_mac(side));
+        let to = packet.multicast_mac().unwrap_or(self.macs[side as usize]);
         self.frame6(side, to, from, packet.as_bytes())
     }
 

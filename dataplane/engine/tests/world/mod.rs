@@ -253,6 +253,17 @@ impl World {
         self.collect()
     }
 
+    /// Sends the packets that wait to be sealed for other workers; `seal` sees each one's worker
+    /// and the room in front of it, and changes nothing.
+    pub fn seal(&mut self, mut seal: impl FnMut(Ipv4Addr, usize)) -> Out {
+        let sealed = |to, front, _: &mut [u8]| {
+            seal(to, front);
+            true
+        };
+        self.engine.send_redirects(&mut self.out, sealed);
+        self.collect()
+    }
+
     /// Lets time pass, with housekeeping every 100 ms.
     pub fn pass_sec(&mut self, seconds: u64) -> Out {
         self.pass_ms(seconds * 1_000)

@@ -49,9 +49,13 @@ impl Pair {
     }
 
     pub fn strangers(config: EngineConfig) -> Self {
+        Self::of_worlds(config, World::new)
+    }
+
+    /// Makes two workers that do not know each other; `make` makes each of them ready.
+    pub fn of_worlds(config: EngineConfig, make: fn(EngineConfig) -> World) -> Self {
         let config = clustered(config);
-        let mut pair =
-            Self { a: World::new(config.clone()), b: World::new(second(config.clone())) };
+        let mut pair = Self { a: make(config.clone()), b: make(second(config.clone())) };
         for (world, lanes) in [(&mut pair.a, 0x7f), (&mut pair.b, 0x80)] {
             let nat = world.engine.nat_mut();
             for (shard, _) in (0..).map(ShardIndex).zip(&config.shards) {
