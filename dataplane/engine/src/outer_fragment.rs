@@ -1,20 +1,23 @@
-//! Reassembly of tunnel packets that the access network fragmented (RFC 791 section 3.2): the
-//! fragments are held until the packet is whole, which is then received as any other.
+//! Reassembly of tunnel packets that arrive in fragments (RFC 791 section 3.2, RFC 8200 section
+//! 4.5): the fragments are held until the packet is whole, which is then received as any other.
 //!
 //! They are held as inner fragments without their first are (`fragment_cache.rs`): bounded in
 //! number, in time, and for each home, by its outer address. Fragments that overlap end their
-//! packet, as RFC 5722 has it for IPv6.
+//! packet (RFC 5722).
 
+use weir_flow::HashKey;
 use weir_nat::Home;
 use weir_wire::checksum;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::ipv6::{self, FRAGMENT_HEADER_LEN, FragmentHeader, Ipv6};
 use zerocopy::FromBytes;
 
 use crate::access_input::Up;
 use crate::engine::{Context, Engine};
 use crate::fragment_cache::{DatagramEnds, DatagramKey, EarlyFragments, FragmentCache};
 use crate::slow_path::Way;
+use crate::tunnel6::outer_address;
 use crate::{AccessMode, BURST_MAX, DropReason, FragmentLimits, Side, ecn};
 
 /// Most fragments of a packet that is put together: more than any link needs for 64 KiB.
@@ -27,7 +30,9 @@ struct Piece {
     offset: usize,
     len: usize,
     is_last: bool,
+    /// Length of all in front of the payload, bytes.
     header_len: usize,
+    /// Type of service octet, or traffic class.
     tos: u8,
     /// Place in the order of arrival.
     number: usize,
@@ -37,13 +42,35 @@ impl Piece {
     /// Reads a fragment. None if no packet has such a fragment: only the last one may have a
     /// length that is not a multiple of 8, and no packet is longer than 65,535 bytes.
     fn read(packet: &[u8], number: usize) -> Option<Self> {
+        let piece = match ipv6::is_version_6(packet) {
+            true => Self::read6(packet, number)?,
+            false => Self::read4(packet, number)?,
+        };
+        let Self { offset, len, is_last, header_len, .. } = piece;
+        let is_sound = len > 0 && (is_last || len.is_multiple_of(8));
+        let fits = header_len + offset + len <= usize::from(u16::MAX);
+        (is_sound && fits).then_some(piece)
+    }
+
+    fn read4(packet: &[u8], number: usize) -> Option<Self> {
         let (ip, header_len, total_length) = ipv4::parse(packet).ok()?;
         let (offset, len) = (ip.fragment_offset(), total_length - header_len);
         let is_last = !ip.more_fragments();
-        let is_sound = len > 0 && (is_last || len.is_multiple_of(8));
-        let fits = header_len + offset + len <= usize::from(u16::MAX);
-        let piece = Self { offset, len, is_last, header_len, tos: ip.tos, number };
-        (is_sound && fits).then_some(piece)
+        Some(Self { offset, len, is_last, header_len, tos: ip.tos, number })
+    }
+
+    fn read6(packet: &[u8], number: usize) -> Option<Self> {
+        let (ip, total_length) = ipv6::parse(packet).ok()?;
+        let fragment = fragment_header(packet)?;
+        let header_len = fragment.at + FRAGMENT_HEADER_LEN;
+        Some(Self {
+            offset: fragment.offset.into(),
+            len: total_length.checked_sub(header_len)?,
+            is_last: !fragment.more_fragments,
+            header_len,
+            tos: ip.traffic_class(),
+            number,
+        })
     }
 }
 
@@ -98,6 +125,7 @@ impl Pieces {
 pub(crate) struct OuterFragments<F> {
     pub(crate) cache: FragmentCache<F>,
     whole: Vec<F>,
+    hash_key: HashKey,
 }
 
 impl<F> OuterFragments<F> {
@@ -109,13 +137,30 @@ impl<F> OuterFragments<F> {
             held_per_datagram_max: limits.held_per_datagram_max.min(PIECES_MAX),
             ..limits
         };
-        Self { cache: FragmentCache::new(limits, seed), whole: Vec::with_capacity(BURST_MAX) }
+        Self {
+            cache: FragmentCache::new(limits, seed),
+            whole: Vec::with_capacity(BURST_MAX),
+            hash_key: HashKey::new([seed[0] ^ 0x6f75_7466, seed[1]]),
+        }
+    }
+
+    /// Returns the key of a tunnel packet over IPv6 with this fragment. A keyed hash of the source
+    /// stands in place of its upper half, so that the home has a share of the room, and not its
+    /// link, whose homes may be many.
+    fn key6(&self, ip: &Ipv6, fragment: &FragmentHeader) -> DatagramKey {
+        let source = ip.source.get();
+        let hash = self.hash_key.hash2([(source >> 64) as u64, source as u64]);
+        let ends = DatagramEnds::Ipv6 {
+            source: u128::from(hash.0) << 64 | u128::from(source as u64),
+            destination: ip.destination.get(),
+            identification: fragment.identification,
+        };
+        DatagramKey { home: None, ends }
     }
 }
 
 impl<F: Frame> Engine<F> {
-    /// Holds a fragment of a tunnel packet of `home`. The packet is received with the next burst
-    /// of [`receive_whole`](Self::receive_whole), once it is whole.
+    /// Holds a fragment of a tunnel packet of `home`.
     #[cold]
     #[inline(never)]
     pub(crate) fn hold_outer_fragment<P: Pool<Frame = F>>(
@@ -142,8 +187,45 @@ impl<F: Frame> Engine<F> {
             },
             _ => return self.discard(DropReason::OuterFragment),
         };
-        let OuterFragments { cache: fragments, whole: joined } = &mut self.outer_fragments;
         let group = self.nat.group_of(home);
+        self.hold_piece(frame, key, group, cx);
+    }
+
+    /// Holds a fragment of a tunnel packet over IPv6, to which the frame is cut. Its home may hold
+    /// no state here, and gets none.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn hold_outer_fragment6<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        cx: &mut Context<'_, P>,
+    ) {
+        let fragment =
+            fragment_header(frame.data()).filter(|_| Piece::read(frame.data(), 0).is_some());
+        let (Ok((ip, _)), Some(fragment)) = (Ipv6::ref_from_prefix(frame.data()), fragment) else {
+            return self.discard(DropReason::OuterFragment);
+        };
+        if !self.nat.is_home_over_ipv6(outer_address(ip)) {
+            return self.discard(DropReason::NotSubscriber);
+        }
+        let key = self.outer_fragments.key6(ip, &fragment);
+        if !self.may_remote_take_slow_path(key.sender(0).party) {
+            return self.discard(DropReason::SlowPathLimit);
+        }
+        self.hold_piece(frame, key, 0, cx);
+    }
+
+    /// Holds a fragment. The packet is received with the next burst of
+    /// [`receive_whole`](Self::receive_whole), once it is whole.
+    fn hold_piece<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        key: DatagramKey,
+        group: u8,
+        cx: &mut Context<'_, P>,
+    ) {
+        let is_ipv6 = ipv6::is_version_6(frame.data());
+        let OuterFragments { cache: fragments, whole: joined, .. } = &mut self.outer_fragments;
         // A fragment for which there is no room falls itself.
         let fallen = fragments.hold(key, group, frame, cx.now.ms).unwrap_or(1);
         self.counters.count_drops(DropReason::OuterFragment, fallen);
@@ -159,7 +241,11 @@ impl<F: Frame> Engine<F> {
                 let link = &self.links[Side::Access as usize];
                 let whole = join(fragments, &mut held, &order[..count], tos)
                     .and_then(|mut whole| {
-                        link.header_to(link.mac).push(&mut whole).then_some(whole)
+                        let header = match is_ipv6 {
+                            true => link.header6_to(link.mac),
+                            false => link.header_to(link.mac),
+                        };
+                        header.push(&mut whole).then_some(whole)
                     })
                     .filter(|_| joined.len() < joined.capacity());
                 match whole {
@@ -194,17 +280,26 @@ fn join<F: Frame>(
     }
     let [first, others @ ..] = order else { return None };
     let mut whole = frames[*first].take()?;
+    let is_ipv6 = ipv6::is_version_6(whole.data());
+    let fragment = if is_ipv6 { fragment_header(whole.data()) } else { None };
     for number in others {
         let frame = frames[*number].take()?;
-        let (_, header_len, _) = ipv4::parse(frame.data()).ok()?;
-        let payload = frame.data().get(header_len..)?;
+        let payload = frame.data().get(Piece::read(frame.data(), 0)?.header_len..)?;
         let len = whole.data().len();
         if !whole.extend(payload.len()) {
             return None;
         }
         whole.data_mut().get_mut(len..)?.copy_from_slice(payload);
     }
-    let bytes = whole.data_mut();
+    match is_ipv6 {
+        true => remove_fragment_header(&mut whole, &fragment?, tos)?,
+        false => clear_fragment_fields(whole.data_mut(), tos)?,
+    }
+    Some(whole)
+}
+
+/// Makes the header of a first fragment, which all others follow, that of the whole packet.
+fn clear_fragment_fields(bytes: &mut [u8], tos: u8) -> Option<()> {
     let len = u16::try_from(bytes.len()).ok()?;
     let (ip, _) = Ipv4::mut_from_prefix(bytes).ok()?;
     ip.total_length.set(len);
@@ -215,7 +310,35 @@ fn join<F: Frame>(
     header[10..12].fill(0);
     let sum = checksum::sum(header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
-    Some(whole)
+    Some(())
+}
+
+/// As [`clear_fragment_fields`], in IPv6: the first fragment loses its fragment header.
+fn remove_fragment_header<F: Frame>(
+    whole: &mut F,
+    &FragmentHeader { at, .. }: &FragmentHeader,
+    class: u8,
+) -> Option<()> {
+    let bytes = whole.data_mut();
+    // The header in front of the fragment header names what followed it.
+    let (mut next_at, mut end) = (6, Ipv6::LEN);
+    while end < at {
+        (next_at, end) = (end, end + (usize::from(*bytes.get(end + 1)?) + 1) * 8);
+    }
+    *bytes.get_mut(next_at)? = *bytes.get(at)?;
+    bytes.get_mut(..at + FRAGMENT_HEADER_LEN)?.copy_within(..at, FRAGMENT_HEADER_LEN);
+    whole.pull(FRAGMENT_HEADER_LEN);
+    let bytes = whole.data_mut();
+    let len = u16::try_from(bytes.len() - Ipv6::LEN).ok()?;
+    let (ip, _) = Ipv6::mut_from_prefix(bytes).ok()?;
+    ip.payload_length.set(len);
+    ip.set_traffic_class(class);
+    Some(())
+}
+
+/// Returns the fragment header of an IPv6 packet that has one.
+fn fragment_header(packet: &[u8]) -> Option<FragmentHeader> {
+    ipv6::walk(packet, packet.len()).ok()?.fragment
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! handle when it is served, not when it is read: another packet of its burst may have brought it.
 //! What begins no flow leaves no handle behind ([`Nat::release_outers`](weir_nat::Nat)).
 //!
-//! Fragments of tunnel packets are dropped.
+//! Fragments of tunnel packets are put together first (`outer_fragment.rs`).
 
 use weir_nat::{Home, InboundKey, OutboundKey, PacketKey, ShardIndex};
 use weir_wire::ethernet::ETHERTYPE_IPV6;
@@ -152,11 +152,15 @@ impl<F: Frame> Engine<F> {
         let gre_at = match outer.next_header {
             ipv4::PROTOCOL_GRE => Ipv6::LEN,
             _ => match walk_to_gre(bytes, len)? {
-                Some(gre_at) => gre_at,
-                None => {
+                Behind::Gre(gre_at) => gre_at,
+                Behind::Ping => {
                     packet.ipv6.from = sender(frame);
                     frame.keep(offset, len);
                     return Ok(Some(PacketStep6::ToEndpoint));
+                }
+                Behind::Fragment => {
+                    frame.keep(offset, len);
+                    return Ok(Some(PacketStep6::OuterFragment));
                 }
             },
         };
@@ -326,6 +330,7 @@ impl<F: Frame> Engine<F> {
         match state.step {
             PacketStep6::ToEndpoint => self.answer_endpoint_ping6(frame, state.from, cx),
             PacketStep6::KeepaliveBack => self.send6(Side::Access, frame, 0, cx),
+            PacketStep6::OuterFragment => self.hold_outer_fragment6(frame, cx),
             _ => {
                 let Some(source) = self.outer_source(&frame) else {
                     return self.discard(DropReason::Ip6Malformed);
@@ -513,27 +518,38 @@ fn write_tunnel_header(
     gre::emit(gre, protocol, key);
 }
 
-/// Returns the offset of the GRE header behind extension headers; `Ok(None)` for ICMPv6, which may
-/// be a ping of the endpoint.
+/// What is behind the extension headers of a packet to an endpoint.
+enum Behind {
+    /// A GRE header, at this offset.
+    Gre(usize),
+    /// An echo request to the endpoint itself.
+    Ping,
+    /// A part of a packet.
+    Fragment,
+}
+
 #[cold]
-fn walk_to_gre(packet: &[u8], len: usize) -> Result<Option<usize>, DropReason> {
+fn walk_to_gre(packet: &[u8], len: usize) -> Result<Behind, DropReason> {
     let upper = ipv6::walk(packet, len).map_err(|fault| match fault.is_malformed() {
         true => DropReason::Ip6Malformed,
         false => DropReason::Ip6Extension,
     })?;
     // RFC 6946: an atomic fragment is a whole packet.
     if upper.fragment.is_some_and(|fragment| !fragment.is_atomic()) {
-        return Err(DropReason::OuterFragment);
+        return Ok(Behind::Fragment);
     }
     if upper.segments_left_at.is_some() {
         return Err(DropReason::Ip6Extension);
     }
     match upper.protocol {
-        ipv4::PROTOCOL_GRE => Ok(Some(upper.offset)),
+        ipv4::PROTOCOL_GRE => Ok(Behind::Gre(upper.offset)),
         ipv6::PROTOCOL_ICMPV6 => {
             let message = packet.get(upper.offset..len).and_then(|it| icmp6::parse(it).ok());
             let kind = message.ok_or(DropReason::TransportMalformed)?.kind;
-            if kind == icmp6::ECHO_REQUEST { Ok(None) } else { Err(DropReason::TunnelIcmp) }
+            match kind {
+                icmp6::ECHO_REQUEST => Ok(Behind::Ping),
+                _ => Err(DropReason::TunnelIcmp),
+            }
         }
         _ => Err(DropReason::OuterProtocol),
     }
@@ -548,6 +564,6 @@ fn is_keepalive(packet: &[u8]) -> bool {
 
 /// Returns the source of an outer header, its halves in host order.
 #[inline(always)]
-fn outer_address(outer: &Ipv6) -> [u64; 2] {
+pub(crate) fn outer_address(outer: &Ipv6) -> [u64; 2] {
     octets(outer.source.to_bytes()).map(u64::from_be)
 }

@@ -361,7 +361,7 @@ fn tunnel_packets_that_are_no_good_are_dropped_under_their_reason() {
     let mut checksum = udp(1);
     checksum[10] ^= 1;
     for (reason, packet) in [
-        (DropReason::OuterFragment, outer().fragment(1, 0, true).gre(build::gre(), udp(1))),
+        (DropReason::OuterFragment, outer().fragment(1, 0, true).payload(47, [0; 0])),
         (DropReason::Ip6Extension, outer().routing(0, 1, &[0; 20]).gre(build::gre(), udp(1))),
         (DropReason::GreProtocol, outer().gre(build::gre().protocol(0x88be), udp(1))),
         (DropReason::GreMalformed, outer().payload(47, [0x40, 0, 8, 0])),

@@ -52,7 +52,7 @@ impl Admin<'_> {
     /// is of no shard of this worker, or of one that it removes.
     pub fn holder_of_inside6(self, address: u128) -> Option<Option<u32>> {
         let shard = self.nat.shard_of_inside6(address)?;
-        Some(self.nat.home_with_inside6(shard, address).map(|home| home.outer))
+        Some(self.nat.known_home_with_inside6(shard, address).map(|home| home.outer))
     }
 
     /// For tests and simulations: returns the lane and the state of each record of an IPv6 flow.

@@ -31,6 +31,8 @@ pub(crate) enum PacketStep6 {
     ToEndpoint,
     /// It is the packet of a GRE keepalive, to be sent back.
     KeepaliveBack,
+    /// It is a fragment of a tunnel packet over IPv6.
+    OuterFragment,
     Discard(DropReason),
 }
 
@@ -38,7 +40,8 @@ impl PacketStep6 {
     /// Whether the frame has, or had, a tunnel packet over IPv6, and no IPv6 packet in it.
     #[inline(always)]
     pub(crate) fn is_of_tunnel6(self) -> bool {
-        !matches!(self, Self::Forward | Self::Local | Self::TimeExceeded | Self::Discard(_))
+        use PacketStep6::*;
+        !matches!(self, Forward | Stray | Local | TimeExceeded | Discard(_))
     }
 }
 

@@ -318,6 +318,11 @@ impl Nat {
         self.subscribers.outers.address(outer)
     }
 
+    /// True if a home may have this outer IPv6 address.
+    pub fn is_home_over_ipv6(&self, address: [u64; 2]) -> bool {
+        self.subscribers.outers.is_home(address)
+    }
+
     /// Returns the handle by which a home with this outer IPv6 address is known, if it is known.
     #[inline]
     pub fn find_outer(&self, address: [u64; 2]) -> Option<u32> {
