@@ -3,7 +3,6 @@
 mod world;
 
 use weir_engine::*;
-use weir_nat::Delegation;
 use weir_wire::build;
 use weir_wire::gre::{self, GreHeader};
 use weir_wire::icmp6;
@@ -12,7 +11,7 @@ use weir_wire::ipv6::{self as ip6, Ipv6};
 use weir_wire::tcp;
 use world::ipv6::{ENDPOINT6, address6, over_ipv6};
 use world::link6::ready6;
-use world::{Out, World, config};
+use world::{Out, World};
 
 const HOME: &str = "2001:db8:e::1";
 const OTHER_HOME: &str = "2001:db8:e::2";
