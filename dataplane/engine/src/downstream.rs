@@ -110,7 +110,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Downstream { hash, key, .. } = packet;
-        let from = (Side::Internet, &delivery.home);
+        let from = (Side::Internet, delivery.home.outer);
         self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, from);
         let (bytes, inside) = (frame.data_mut(), delivery.inside);
         rewrite::forward_fast_path(bytes, key.protocol, PacketEnd::Destination, inside);
@@ -214,7 +214,7 @@ impl<F: Frame> Engine<F> {
 
     fn edit_down(&self, frame: &mut F, packet: &Downstream, translated: &Translated<Delivery>) {
         let Downstream { key, header_len, .. } = packet;
-        let from = (Side::Internet, &translated.to.home);
+        let from = (Side::Internet, translated.to.home.outer);
         self.edit_syn(frame, *header_len, key.tcp_flags, from);
         let (bytes, inside) = (frame.data_mut(), translated.to.inside);
         rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Destination, inside);

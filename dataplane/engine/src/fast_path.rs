@@ -273,9 +273,9 @@ impl<F: Frame> Engine<F> {
     pub(crate) fn is_unusual_up(&self, packet: &FastUpstream) -> bool {
         let (inside, remote) = (packet.key.inside(), packet.key.remote());
         // An outer source that could be a handle; without a tunnel it is the inside address.
+        let is_handle = packet.key.home().is_over_ipv6();
         is_unusual(inside, remote)
-            || remote.address == self.link(Side::Access).address
-            || packet.key.home().is_over_ipv6()
+            || is_handle | (remote.address == self.link(Side::Access).address)
     }
 
     /// As [`is_unusual_up`](Self::is_unusual_up).

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use weir_nat::{
-    ActiveRules, AddressRanges, Delegations, Home, HomePrefixes, LiveNatSettings,
-    PrefixOutOfService, StaticMappings,
+    ActiveRules, AddressRanges, Delegations, HomePrefixes, LiveNatSettings, PrefixOutOfService,
+    StaticMappings,
 };
 use weir_wire::frame::Frame;
 use weir_wire::gre::Gre;
@@ -99,9 +99,12 @@ impl<F: Frame> Engine<F> {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Returns the largest MSS of a segment from or to a home, bytes; `None`: any.
-    pub(crate) fn mss_max_of(&self, home: &Home) -> Option<u16> {
-        self.mss_max[usize::from(self.has_tunnel6(home))][usize::from(self.nat.has_keyed_homes())]
+    /// Returns the largest MSS of a segment from or to a home with this outer address, bytes;
+    /// `None`: any. Without tunnels it is the same for all.
+    #[inline(always)]
+    pub(crate) fn mss_max_of(&self, outer: u32) -> Option<u16> {
+        let is_over_ipv6 = usize::from(weir_nat::is_outer_handle(outer));
+        self.mss_max[is_over_ipv6][usize::from(self.nat.has_keyed_homes())]
     }
 }
 

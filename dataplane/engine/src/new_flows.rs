@@ -362,7 +362,7 @@ impl<F: Frame> Engine<F> {
             if flow.tcp_flags & tcp::SYN != 0 {
                 frame.keep(offset, len);
                 offset = 0;
-                let from = (Side::Access, &flow.key.home());
+                let from = (Side::Access, flow.key.home().outer);
                 self.edit_syn(&mut frame, Ipv4::LEN, flow.tcp_flags, from);
             }
             let header = match others.is_empty() {

@@ -118,7 +118,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         let Upstream { hash, key, .. } = packet;
-        self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, (Side::Access, &packet.home));
+        self.edit_syn(&mut frame, Ipv4::LEN, key.tcp_flags, (Side::Access, packet.home.outer));
         rewrite::forward_fast_path(frame.data_mut(), key.protocol, PacketEnd::Source, public);
         self.mark(frame.data_mut(), class);
         let mut destination = key.destination;
@@ -240,7 +240,7 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) -> Result<(), DropReason> {
         let Upstream { home, hash, key, header_len, .. } = packet;
-        self.edit_syn(&mut frame, *header_len, key.tcp_flags, (Side::Access, home));
+        self.edit_syn(&mut frame, *header_len, key.tcp_flags, (Side::Access, home.outer));
         let (bytes, public) = (frame.data_mut(), translated.to);
         rewrite::forward(bytes, *header_len, key.protocol, PacketEnd::Source, public);
         self.mark(bytes, translated.class);
@@ -424,10 +424,10 @@ impl<F: Frame> Engine<F> {
         frame: &mut F,
         header_len: usize,
         tcp_flags: u8,
-        (from, home): (Side, &Home),
+        (from, outer): (Side, u32),
     ) {
         if tcp_flags & tcp::SYN != 0 {
-            self.edit_segment(frame, header_len, (from, home));
+            self.edit_segment(frame, header_len, (from, outer));
         }
     }
 
@@ -445,11 +445,11 @@ impl<F: Frame> Engine<F> {
     }
 
     #[inline(never)]
-    fn edit_segment(&self, frame: &mut F, header_len: usize, (from, home): (Side, &Home)) {
+    fn edit_segment(&self, frame: &mut F, header_len: usize, (from, outer): (Side, u32)) {
         if self.counters.count_syn(from) {
             self.look_at_checksum(frame.data(), header_len, from);
         }
-        if let Some(max) = self.mss_max_of(home) {
+        if let Some(max) = self.mss_max_of(outer) {
             tcp::clamp_mss(&mut frame.data_mut()[header_len..], max);
         }
     }

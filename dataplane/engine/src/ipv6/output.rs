@@ -108,7 +108,7 @@ impl<F: Frame> Engine<F> {
         if self.counters.count_syn(from) {
             self.look_at_checksum6(frame.data(), packet, from);
         }
-        if let Some(max) = self.mss_max_of(home) {
+        if let Some(max) = self.mss_max_of(home.outer) {
             // An IPv6 header is 20 bytes longer than one of IPv4.
             const LONGER: u16 = (Ipv6::LEN - Ipv4::LEN) as u16;
             let segment = frame.data_mut().get_mut(usize::from(packet.transport_at)..);

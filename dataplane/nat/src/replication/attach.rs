@@ -62,8 +62,6 @@ pub(crate) struct Nearby {
     pool: AddressRun,
     /// Position of its extent in the lane, and the extent's first record.
     extent: (u32, RecordId),
-    /// Whether outer addresses may be handles, which this worker has put there.
-    has_handles: bool,
 }
 
 impl Nearby {
@@ -71,7 +69,6 @@ impl Nearby {
         homes: AddressRange::EMPTY,
         pool: AddressRun::EMPTY,
         extent: (u32::MAX, RecordId::NONE),
-        has_handles: false,
     };
 
     /// Prefetches the record at a slot of the lane. Returns where it lies, if the lane has an
@@ -122,8 +119,8 @@ impl Nat {
         asked: Option<Endpoint>,
         paired_address: Option<u32>,
     ) -> Option<MappingCopy> {
-        let mut nowhere = Nearby { has_handles: true, ..Nearby::NOWHERE };
-        let place = self.place_of(slab, image, paired_address, &mut nowhere)?;
+        let mut nowhere = Nearby::NOWHERE;
+        let place = self.place_of::<true>(slab, image, paired_address, &mut nowhere)?;
         let mut copy = self.copy_at(slab, image, place, RecordId::NONE);
         if let Some(asked) = asked {
             copy.outbound = self.redirected_hash(copy.outbound, asked);
@@ -145,9 +142,10 @@ impl Nat {
         MappingCopy { image: *image, outbound, inbound, place, hint }
     }
 
-    /// Returns where the mapping stands in the pool, if it can lie in this lane.
+    /// Returns where the mapping stands in the pool, if it can lie in this lane. `HANDLES`: whether
+    /// its outer address may be a handle, which this worker has put there.
     #[inline(always)]
-    pub(crate) fn place_of(
+    pub(crate) fn place_of<const HANDLES: bool>(
         &self,
         slab: SlabId,
         image: &MappingImage,
@@ -157,7 +155,11 @@ impl Nat {
         let (shard, lane) = lane_of(slab);
         let public @ Endpoint { address, port } = image.public();
         if !nearby.homes.has(image.outer()) {
-            self.note_home_range(image.outer(), nearby)?;
+            match self.homes.range_of(image.outer()) {
+                Some(range) => nearby.homes = range,
+                None if HANDLES && self.outer_ipv6(image.outer()).is_some() => {}
+                None => return None,
+            }
         }
         if !self.policy.enabled {
             let is_ours = image.inside() == public && self.public.shard_of(address) == Some(shard);
@@ -193,17 +195,6 @@ impl Nat {
         // A static mapping has no block.
         let block = if image.is_static() { BlockId::NONE } else { block };
         Some(PoolPlace { address: position, paired_address, block, port_bit })
-    }
-
-    /// Notes the range of a home's outer address, unless the address is a handle. None if the
-    /// address is no home's.
-    #[inline(never)]
-    fn note_home_range(&self, outer: u32, nearby: &mut Nearby) -> Option<()> {
-        match self.homes.range_of(outer) {
-            Some(range) => nearby.homes = range,
-            None => _ = self.outer_ipv6(outer).filter(|_| nearby.has_handles)?,
-        }
-        Some(())
     }
 
     /// Prefetches both index lines, the block and the word of the port.

@@ -170,7 +170,7 @@ impl Nat {
             return false;
         }
         let Some(image) = MappingImage::read_alone(body) else { return false };
-        let Some(place) = self.place_of(slab, &image, None, nearby) else { return false };
+        let Some(place) = self.place_of::<false>(slab, &image, None, nearby) else { return false };
         *copy = self.copy_at(slab, &image, place, hint);
         self.prefetch_copy(copy);
         true
@@ -191,9 +191,10 @@ impl Nat {
 
     #[inline(never)]
     fn apply_any(&mut self, slab: SlabId, change: LaneChange, body: &[u8], now: Tick) -> Applied {
-        let Some(body) = Body::read(body).and_then(|body| self.with_known_outer(body)) else {
+        let Some(mut body) = Body::read(body) else { return Applied::Invalid };
+        if !self.name_home(&mut body) {
             return Applied::Invalid;
-        };
+        }
         let applied = self.apply_body(slab, change, &body, now);
         if body.outer6.is_some() {
             self.release_outers();
@@ -202,17 +203,26 @@ impl Nat {
     }
 
     /// Puts the handle that this worker has for a home's outer IPv6 address into the images of a
-    /// body. None if the address is no home's, or missing.
-    fn with_known_outer(&mut self, mut body: Body) -> Option<Body> {
-        let Some(address) = body.outer6 else {
-            let has_handle = body.mapping.is_some_and(|image| is_outer_handle(image.outer()))
-                || body.flow6.is_some_and(|it| !it.is_of_prefix && is_outer_handle(it.outer));
-            return (!has_handle).then_some(body);
+    /// body. Returns false if the address is no home's, or missing.
+    #[inline(always)]
+    fn name_home(&mut self, body: &mut Body) -> bool {
+        let has_handle = match (&body.mapping, &body.flow6) {
+            (Some(image), _) => is_outer_handle(image.outer()),
+            (_, Some(image)) => !image.is_of_prefix && is_outer_handle(image.outer),
+            _ => false,
         };
-        let outer = self.intern_outer(address)?;
+        match body.outer6 {
+            None => !has_handle,
+            Some(address) => self.name_home_over_ipv6(body, address),
+        }
+    }
+
+    #[inline(never)]
+    fn name_home_over_ipv6(&mut self, body: &mut Body, address: [u64; 2]) -> bool {
+        let Some(outer) = self.intern_outer(address) else { return false };
         body.mapping = body.mapping.map(|image| image.with_outer(outer));
         body.flow6 = body.flow6.map(|image| FlowImage { outer, ..image });
-        Some(body)
+        true
     }
 
     fn apply_body(&mut self, slab: SlabId, change: LaneChange, body: &Body, now: Tick) -> Applied {

@@ -268,6 +268,17 @@ impl Subscribers {
         self.outers.address(outer).map_or(OuterAddress::Ipv4(outer), OuterAddress::Ipv6)
     }
 
+    /// Keeps the handle of a home that is created. Returns the home's flag for it: a prefix may look
+    /// like a handle where there are none.
+    #[cold]
+    fn retain_outer(&mut self, outer: u32) -> u8 {
+        if !self.outers.is_on() {
+            return 0;
+        }
+        self.outers.retain(outer);
+        OVER_IPV6
+    }
+
     pub(crate) fn find(&self, home: &Home) -> Option<u32> {
         self.find_by(self.hash(home), home)
     }
@@ -342,10 +353,7 @@ impl Subscribers {
         }
         let slot = self.free_head;
         self.index.insert(self.hash(home), slot).map_err(|_| Refusal::SubscribersMax)?;
-        let is_over_ipv6 = home.is_over_ipv6() && self.outers.is_on();
-        if is_over_ipv6 {
-            self.outers.retain(home.outer);
-        }
+        let over_ipv6 = if home.is_over_ipv6() { self.retain_outer(home.outer) } else { 0 };
         let subscriber = &mut self.slots[slot as usize];
         self.free_head = subscriber.outer;
         *subscriber = Subscriber {
@@ -356,9 +364,7 @@ impl Subscribers {
             tokens: start.tokens,
             group: start.group,
             refilled: now,
-            flags: LIVE
-                | if home.gre_key.is_some() { KEYED } else { 0 }
-                | if is_over_ipv6 { OVER_IPV6 } else { 0 },
+            flags: LIVE | over_ipv6 | if home.gre_key.is_some() { KEYED } else { 0 },
             ..Subscriber::FREE
         };
         self.of_mut(home.shard).admitted += 1;

@@ -65,23 +65,19 @@ fn replace_at(delta: Delta, offset: usize, old: u16, new: u16) -> Delta {
 /// Returns the range of the value of the next MSS option from `at` on, which must be the start of
 /// an option. `options_end` is within the segment.
 fn next_mss(segment: &[u8], mut at: usize, options_end: usize) -> Option<Range<usize>> {
-    let options = segment.get(..options_end)?;
+    let mut options = segment.get(at..options_end)?;
     loop {
-        match *options.get(at)? {
-            END => return None,
-            NO_OPERATION => at += 1,
-            kind => {
-                let len = *options.get(at + 1)?;
-                let end = at + usize::from(len);
-                if len < 2 || end > options_end {
-                    return None;
-                }
-                if kind == MAXIMUM_SEGMENT_SIZE && len == MAXIMUM_SEGMENT_SIZE_LEN {
-                    return Some(at + 2..end);
-                }
-                at = end;
+        let len = match *options {
+            [] | [END, ..] => return None,
+            [NO_OPERATION, ..] => 1,
+            [MAXIMUM_SEGMENT_SIZE, MAXIMUM_SEGMENT_SIZE_LEN, _, _, ..] => {
+                return Some(at + 2..at + usize::from(MAXIMUM_SEGMENT_SIZE_LEN));
             }
-        }
+            [_, len, ..] if len >= 2 => usize::from(len),
+            _ => return None,
+        };
+        options = options.get(len..)?;
+        at += len;
     }
 }
 
