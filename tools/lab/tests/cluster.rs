@@ -105,9 +105,10 @@ fn run(command: &str, args: &[&str]) -> Result<(Option<i32>, String)> {
 /// Checks on every node that its membership is well, and that the wanted routes are in the kernel
 /// and on the switches.
 fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
-    // For each shard, the primary and one replica announce an endpoint and a prefix. The map is
-    // whole slightly earlier than each node, its guard and its BIRD have finished and reported it.
-    let announced = usize::from(SHARDS) * 2 * 2;
+    // For each shard, the primary and one replica announce an endpoint and a prefix of each family.
+    // The map is whole slightly earlier than each node, its guard and its BIRD have finished and
+    // reported it.
+    let announced = usize::from(SHARDS) * 2 * 3;
     let are_set = || {
         let routes: Result<Vec<_>> = lab.nodes.iter().map(routes_of).collect();
         let routes = routes.ok()?.concat();
