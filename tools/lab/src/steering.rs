@@ -155,7 +155,7 @@ impl Steering {
 
 impl Switch {
     /// Starts the routing daemon with the nodes 1 to `nodes` as neighbours, and node 3 in any case,
-    /// and with `more` behind the packaged configuration. `br0` has the switch's address already.
+    /// and with `more` beside the packaged configuration. `br0` has the switch's address already.
     pub(crate) fn start(
         lab: &Lab,
         namespace: Namespace,
@@ -179,7 +179,10 @@ impl Switch {
                 Some(Bird::start(lab, &namespace, &name, &config)?)
             }
             SwitchKind::Frr => {
-                let config = frr_config(network, nodes, bfd)? + more;
+                let config = frr_config(network, nodes, bfd)?;
+                // To all daemons but one the `exit` of a BFD peer is the end of what they read.
+                let (before, peers) = config.split_once("\nbfd\n").context("no BFD peers")?;
+                let config = format!("{before}\n{more}bfd\n{peers}");
                 frr::start(lab, &namespace, &name, &config)?;
                 None
             }
