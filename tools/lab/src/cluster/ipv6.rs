@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn node_has_one_session_for_ipv6() {
         let config = node_bird(2).unwrap();
-        assert!(!config.contains("access_switch6"), "{config}");
+        assert!(!config.contains("protocol bgp access_switch6"), "{config}");
         assert!(config.contains("protocol bgp internet_switch6"), "{config}");
         assert!(config.contains("define INTERNET_ADDRESS6 = fd00:2::2;"), "{config}");
     }
