@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use weir_routes::RouteSide;
 use weir_routes::comparison::{ComparisonLine, Difference, SeenRoute};
 
-use super::Look;
+use super::{Look, SessionFault};
 use crate::table::{Align, Table};
 
 pub(super) fn table(look: &Look) -> io::Result<()> {
@@ -35,8 +35,11 @@ fn write_table(look: &Look, out: &mut impl Write) -> io::Result<()> {
     }
     table.print(out)?;
     writeln!(out, "\n{}", summary(look))?;
-    for (side, why) in &look.silences {
-        writeln!(out, "what the {side} switch receives is not known: {why}")?;
+    for SessionFault { side, is_of_side, why } in &look.faults {
+        match is_of_side {
+            true => writeln!(out, "what the {side} switch receives is not known: {why}")?,
+            false => writeln!(out, "a session of the {side} side exports nothing: {why}")?,
+        }
     }
     Ok(())
 }
@@ -83,7 +86,8 @@ fn summary(look: &Look) -> String {
     let of_side = |side: RouteSide| look.lines.iter().filter(move |line| line.side == side);
     let wanted = |side: RouteSide| of_side(side).filter(|line| line.wanted.is_some()).count();
     let (access, internet) = (wanted(RouteSide::Access), wanted(RouteSide::Internet));
-    let what = match (look.differences(), look.silences.is_empty()) {
+    let is_known = !look.is_silent(RouteSide::Access) && !look.is_silent(RouteSide::Internet);
+    let what = match (look.differences(), is_known) {
         (0, true) => "all in the kernel and exported as wanted".to_owned(),
         (0, false) => "all in the kernel as wanted".to_owned(),
         (1, _) => "1 route differs".to_owned(),
@@ -112,13 +116,15 @@ fn object(look: &Look) -> Value {
             "differences": line.differences.iter().map(|it| name(*it)).collect::<Vec<_>>(),
         })
     });
-    let silence = |side: RouteSide| {
-        look.silences.iter().find(|(silent, _)| *silent == side).map(|(_, why)| why.as_str())
+    let fault = |side: RouteSide| {
+        let of_side = look.faults.iter().filter(|fault| fault.side == side);
+        let reasons: Vec<&str> = of_side.map(|fault| fault.why.as_str()).collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     };
     json!({
         "cluster": look.cluster,
         "differences": look.differences(),
-        "bird_errors": {"access": silence(RouteSide::Access), "internet": silence(RouteSide::Internet)},
+        "bird_errors": {"access": fault(RouteSide::Access), "internet": fault(RouteSide::Internet)},
         "routes": lines.collect::<Vec<_>>(),
     })
 }
@@ -131,6 +137,7 @@ fn name(difference: Difference) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::process::ExitCode;
 
     use weir_admin::api::{RouteStatus, ShardStatus};
     use weir_routes::bird::ExportedRoute;
@@ -188,8 +195,12 @@ mod tests {
             wanted,
             shards: shards_by_prefix(&[shard]),
             lines: sides.into_iter().flat_map(|side| compare(&routes, side)).collect(),
-            silences: vec![(RouteSide::Internet, "BIRD does not run here".to_owned())],
+            faults: vec![fault(RouteSide::Internet, true, "BIRD does not run here")],
         }
+    }
+
+    fn fault(side: RouteSide, is_of_side: bool, why: &str) -> SessionFault {
+        SessionFault { side, is_of_side, why: why.to_owned() }
     }
 
     #[test]
@@ -226,14 +237,33 @@ what the internet switch receives is not known: BIRD does not run here
     }
 
     #[test]
+    fn session_that_is_down_is_named_beside_what_others_of_its_side_export() {
+        let mut look = sample();
+        look.lines.retain(|line| line.side == RouteSide::Access && line.exported.is_some());
+        look.lines[0].differences.clear();
+        let why = ["BIRD on access_switch6: down", "BIRD on access_switch7: down"];
+        look.faults = why.map(|why| fault(RouteSide::Access, false, why)).into();
+        let mut text = Vec::new();
+        write_table(&look, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let expected = "\
+1 routes wanted, 1 access and 0 internet: all in the kernel and exported as wanted
+a session of the access side exports nothing: BIRD on access_switch6: down
+a session of the access side exports nothing: BIRD on access_switch7: down
+";
+        assert!(text.ends_with(expected) && text.contains("via 10.9.0.10 MED 6"), "{text}");
+        assert_eq!(object(&look)["bird_errors"]["access"], why.join("; "));
+        assert_eq!(look.exit_code(), ExitCode::from(3));
+    }
+
+    #[test]
     fn the_last_line_and_the_exit_code_say_whether_all_is_well() {
-        use std::process::ExitCode;
         let mut look = sample();
         assert_eq!(look.exit_code(), ExitCode::FAILURE);
         look.lines.retain(|line| line.differences.is_empty());
         assert!(summary(&look).ends_with("1 internet: all in the kernel as wanted"));
         assert_eq!(look.exit_code(), ExitCode::from(3));
-        look.silences.clear();
+        look.faults.clear();
         assert!(summary(&look).ends_with("all in the kernel and exported as wanted"));
         assert_eq!(look.exit_code(), ExitCode::SUCCESS);
         look.shards = BTreeMap::new();
