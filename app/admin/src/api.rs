@@ -286,6 +286,9 @@ pub struct ShardStatus {
     /// Tunnel endpoint; none with plain access.
     pub endpoint: Option<Ipv4Addr>,
     pub public: Vec<String>,
+    /// IPv6 prefixes of its homes.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub public6: Vec<String>,
     pub subscribers: u64,
     pub subscribers_max: u64,
     pub ports_used: u64,

@@ -162,7 +162,7 @@ fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(RouteSide, IpNet), u32>
     let mut by_prefix = BTreeMap::new();
     for shard in shards {
         let endpoint = shard.endpoint.map(|it| (RouteSide::Access, Ipv4Net::from(it).into()));
-        let public = shard.public.iter().filter_map(|it| it.parse().ok());
+        let public = shard.public.iter().chain(&shard.public6).filter_map(|it| it.parse().ok());
         let public = public.map(|it: IpNet| (RouteSide::Internet, it.trunc()));
         by_prefix.extend(endpoint.into_iter().chain(public).map(|key| (key, shard.shard)));
     }

@@ -241,6 +241,7 @@ impl RolesThread {
                     id: shard.id,
                     endpoint: shard.endpoint,
                     public: shard.public.iter().map(ToString::to_string).collect(),
+                    public6: shard.public6.iter().map(ToString::to_string).collect(),
                     subscribers_max: u64::from(shard.subscribers_max),
                 });
                 shards.set(usize::from(shard_index.0), handle);

@@ -159,6 +159,7 @@ mod tests {
             status("access", "10.100.0.1/32", "10.9.0.10", 7),
             status("access", "10.100.0.2/32", "10.9.0.10", 8),
             status("internet", "203.0.113.0/28", "10.10.0.10", 7),
+            status("internet", "2001:db8:5::/48", "fd00:2::100", 7),
         ];
         let kernel = |prefix: &str, next_hop: &str, metric| KernelRoute {
             prefix: prefix.parse().unwrap(),
@@ -167,7 +168,10 @@ mod tests {
             interface: Some(9),
         };
         let access = [kernel("10.100.0.1/32", "10.9.0.10", 7), kernel("10.100.0.9/32", "-", 0)];
-        let internet = [kernel("203.0.113.0/28", "10.10.0.10", 7)];
+        let internet = [
+            kernel("203.0.113.0/28", "10.10.0.10", 7),
+            kernel("2001:db8:5::/48", "fd00:2::100", 7),
+        ];
         let exported = [ExportedRoute {
             prefix: "10.100.0.1/32".parse().unwrap(),
             med: Some(6),
@@ -178,6 +182,7 @@ mod tests {
             worker: 0,
             endpoint: "10.100.0.1".parse().ok(),
             public: vec!["203.0.113.0/28".to_owned()],
+            public6: vec!["2001:db8:5::/48".to_owned()],
             subscribers: 0,
             subscribers_max: 1,
             ports_used: 0,
@@ -209,13 +214,14 @@ mod tests {
         write_table(&sample(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let expected = "\
-worker  shard  side      prefix          next hop    metric  set  kernel            exported             
-     0      5  access    10.100.0.1/32   10.9.0.10        7  yes  as wanted         via 10.9.0.10 MED 6  metric differs as exported
-     0      -  access    10.100.0.2/32   10.9.0.10        8  yes  -                 -                    missing in the kernel, not exported
-     -      -  access    10.100.0.9/32   -                -  -    nowhere metric 0  -                    no role wants it
-     0      5  internet  203.0.113.0/28  10.10.0.10       7  yes  as wanted         no answer
+worker  shard  side      prefix           next hop     metric  set  kernel            exported             
+     0      5  access    10.100.0.1/32    10.9.0.10         7  yes  as wanted         via 10.9.0.10 MED 6  metric differs as exported
+     0      -  access    10.100.0.2/32    10.9.0.10         8  yes  -                 -                    missing in the kernel, not exported
+     -      -  access    10.100.0.9/32    -                 -  -    nowhere metric 0  -                    no role wants it
+     0      5  internet  203.0.113.0/28   10.10.0.10        7  yes  as wanted         no answer
+     0      5  internet  2001:db8:5::/48  fd00:2::100       7  yes  as wanted         no answer
 
-3 routes wanted, 2 access and 1 internet: 3 routes differ
+4 routes wanted, 2 access and 2 internet: 3 routes differ
 what the internet switch receives is not known: BIRD does not run here
 ";
         let trimmed: Vec<&str> = expected.lines().map(str::trim_end).collect();
@@ -261,7 +267,7 @@ a session of the access side exports nothing: BIRD on access_switch7: down
         let mut look = sample();
         assert_eq!(look.exit_code(), ExitCode::FAILURE);
         look.lines.retain(|line| line.differences.is_empty());
-        assert!(summary(&look).ends_with("1 internet: all in the kernel as wanted"));
+        assert!(summary(&look).ends_with("2 internet: all in the kernel as wanted"));
         assert_eq!(look.exit_code(), ExitCode::from(3));
         look.faults.clear();
         assert!(summary(&look).ends_with("all in the kernel and exported as wanted"));
