@@ -30,6 +30,7 @@
 //! without a body.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +151,16 @@ pub struct BirdSideStatus {
     pub why: String,
     /// Milliseconds for which this state has been in effect.
     pub since_ms: u64,
+}
+
+/// BIRD's control socket, and its BGP protocols by side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BirdSessions {
+    pub socket: PathBuf,
+    /// Empty if the side is not watched.
+    pub access: Vec<String>,
+    /// Empty if the side is not watched.
+    pub internet: Vec<String>,
 }
 
 /// A thread of the control side at one moment.
@@ -275,6 +286,9 @@ pub struct ShardStatus {
     /// Tunnel endpoint; none with plain access.
     pub endpoint: Option<Ipv4Addr>,
     pub public: Vec<String>,
+    /// IPv6 prefixes of its homes.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub public6: Vec<String>,
     pub subscribers: u64,
     pub subscribers_max: u64,
     pub ports_used: u64,
@@ -357,6 +371,9 @@ pub struct MemberStatus {
     /// By side; empty if BIRD is not watched, or was not polled yet.
     #[serde(default)]
     pub bird: Vec<BirdSideStatus>,
+    /// The BIRD that is watched, as the node's file names it; none if no BIRD is watched.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bird_sessions: Option<BirdSessions>,
 }
 
 /// A node that was started while etcd did not answer.

@@ -469,6 +469,7 @@ impl WorkerStart<'_> {
             id: shard.id,
             endpoint: shard.endpoint,
             public: shard.public.iter().map(ToString::to_string).collect(),
+            public6: shard.public6.iter().map(ToString::to_string).collect(),
             subscribers_max: u64::from(shard.subscribers_max),
         })
     }

@@ -142,6 +142,7 @@ pub(crate) struct ShardHandle {
     pub id: u32,
     pub endpoint: Option<Ipv4Addr>,
     pub public: Vec<String>,
+    pub public6: Vec<String>,
     pub subscribers_max: u64,
 }
 
@@ -373,6 +374,7 @@ impl WorkerHandle {
                 worker: self.worker,
                 endpoint: shard.endpoint,
                 public: shard.public,
+                public6: shard.public6,
                 subscribers: stats.subscribers.get(),
                 subscribers_max: shard.subscribers_max,
                 ports_used: stats.ports_used.get(),

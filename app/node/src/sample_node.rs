@@ -90,6 +90,7 @@ pub(crate) fn sample_node() -> (Arc<Node>, Mailbox) {
             id: 7,
             endpoint: Some(Ipv4Addr::new(10, 100, 0, 1)),
             public: vec!["203.0.113.0/28".into()],
+            public6: vec!["2001:db8:7::/48".into()],
             subscribers_max: 256,
         }])),
     };

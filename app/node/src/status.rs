@@ -136,6 +136,7 @@ pub(crate) mod tests {
             worker: 0,
             endpoint: None,
             public: Vec::new(),
+            public6: Vec::new(),
             subscribers: 1,
             subscribers_max: 256,
             ports_used: 0,

@@ -1,11 +1,12 @@
 //! `weir routes`: compares the routes that a node wants with the kernel's and with those that BIRD
 //! exports.
 
+mod exports;
 mod show;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use anyhow::Context;
 use ipnet::{IpNet, Ipv4Net};
 use weir_admin::api::{MemberStatus, RouteStatus, ShardStatus};
 use weir_admin::client::{Client, ClientError};
-use weir_routes::bird::{BirdError, ExportedRoute};
 use weir_routes::comparison::{ComparisonLine, SideRoutes, compare};
 use weir_routes::{GuardOptions, Route, RouteSide, bird, dump};
 
+use self::exports::SideExports;
 use crate::node_socket::NodeSocket;
 
 /// Most looks: a change that is under way is no difference, since it is done by a later look.
@@ -32,15 +33,16 @@ const NOT_FOUND: u16 = 404;
 /// List the routes of a node in a cluster: as wanted, in the kernel, and as BIRD exports them.
 ///
 /// Run it on the node, and in its network namespace if it has one. What differs is marked in words;
-/// a change that is under way is waited for.
+/// a change that is under way is waited for. BIRD and its protocols are those that the node watches
+/// (`bird_socket`, `bird_access` and `bird_internet` of its file) unless options name others.
 ///
 ///   weir routes
 ///   weir routes --config /etc/weir/weir.toml --bird /run/bird-weir.ctl
-///   weir routes --access-protocol access_switch,access_switch6
+///   weir routes --internet-protocol internet_switch,internet_switch6
 ///   weir routes --json | jq '.routes[] | select(.differences != [])'
 ///
-/// Exit codes: 0 all is as wanted, 1 something differs, 3 the node or BIRD did not answer, and
-/// nothing else differs.
+/// Exit codes: 0 all is as wanted, 1 something differs, 3 the node or BIRD did not answer or a
+/// session is down, and nothing else differs.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
@@ -49,14 +51,14 @@ pub(crate) struct Args {
     /// The node's file, which tells its admin socket.
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     config: Option<PathBuf>,
-    /// Control socket of BIRD.
-    #[arg(long, value_name = "PATH", default_value = bird::SOCKET)]
-    bird: PathBuf,
-    /// BIRD's protocol to the access switch; two with a comma if each family has its own.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "access_switch")]
+    /// Control socket of BIRD. If the node watches no BIRD: /run/bird/bird.ctl.
+    #[arg(long, value_name = "PATH")]
+    bird: Option<PathBuf>,
+    /// BIRD's protocols to the access switches. If the node watches none: access_switch.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     access_protocol: Vec<String>,
-    /// BIRD's protocol to the internet switch, likewise.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "internet_switch")]
+    /// BIRD's protocols to the internet switches. If the node watches none: internet_switch.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     internet_protocol: Vec<String>,
     /// As JSON.
     #[arg(long)]
@@ -70,8 +72,16 @@ struct Look {
     wanted: BTreeMap<Route, RouteStatus>,
     shards: BTreeMap<(RouteSide, IpNet), u32>,
     lines: Vec<ComparisonLine>,
-    /// Reasons why BIRD did not report its exports, by side.
-    silences: Vec<(RouteSide, String)>,
+    /// Reasons why sessions of BIRD export nothing, or why that is not known.
+    faults: Vec<SessionFault>,
+}
+
+/// Why a session of a side exports nothing, or why that is not known.
+struct SessionFault {
+    side: RouteSide,
+    /// Whether the exports of the whole side are not known.
+    is_of_side: bool,
+    why: String,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -113,33 +123,26 @@ fn look(client: &Client, args: &Args) -> anyhow::Result<Look> {
         ),
         error => error.into(),
     })?;
+    let bird = exports::sessions_to_ask(args, member.bird_sessions);
     let shards = shards_by_prefix(&client.get::<Vec<ShardStatus>>("/shards")?);
     let wanted = by_route(member.routes)?;
     let routes: Vec<Route> = wanted.keys().copied().collect();
     let tables = GuardOptions::default().tables;
-    let (mut lines, mut silences) = (Vec::new(), Vec::new());
+    let (mut lines, mut faults) = (Vec::new(), Vec::new());
     for (side, protocols) in
-        [(RouteSide::Access, &args.access_protocol), (RouteSide::Internet, &args.internet_protocol)]
+        [(RouteSide::Access, &bird.access), (RouteSide::Internet, &bird.internet)]
     {
         let table = tables.of(side);
         let kernel = dump(table).with_context(|| format!("the kernel's table {table}"))?;
-        let exported = exported(&args.bird, protocols);
-        let known = exported.as_deref().ok();
-        lines.extend(compare(&routes, SideRoutes { side, kernel: &kernel, exported: known }));
-        silences.extend(exported.err().map(|error| (side, error.to_string())));
+        let exports =
+            SideExports::read(protocols, |protocol| bird::exported(&bird.socket, protocol));
+        let exported = exports.routes.as_deref();
+        lines.extend(compare(&routes, SideRoutes { side, kernel: &kernel, exported }));
+        let is_of_side = exported.is_none();
+        let reasons = exports.faults.iter().map(ToString::to_string);
+        faults.extend(reasons.map(|why| SessionFault { side, is_of_side, why }));
     }
-    Ok(Look { cluster: member.cluster, wanted, shards, lines, silences })
-}
-
-/// Returns the routes that BIRD exports to any of these protocols.
-fn exported(socket: &Path, protocols: &[String]) -> Result<Vec<ExportedRoute>, BirdError> {
-    let mut routes = Vec::new();
-    for protocol in protocols {
-        routes.extend(bird::exported(socket, protocol)?);
-    }
-    routes.sort_unstable();
-    routes.dedup();
-    Ok(routes)
+    Ok(Look { cluster: member.cluster, wanted, shards, lines, faults })
 }
 
 fn by_route(statuses: Vec<RouteStatus>) -> anyhow::Result<BTreeMap<Route, RouteStatus>> {
@@ -159,7 +162,7 @@ fn shards_by_prefix(shards: &[ShardStatus]) -> BTreeMap<(RouteSide, IpNet), u32>
     let mut by_prefix = BTreeMap::new();
     for shard in shards {
         let endpoint = shard.endpoint.map(|it| (RouteSide::Access, Ipv4Net::from(it).into()));
-        let public = shard.public.iter().filter_map(|it| it.parse().ok());
+        let public = shard.public.iter().chain(&shard.public6).filter_map(|it| it.parse().ok());
         let public = public.map(|it: IpNet| (RouteSide::Internet, it.trunc()));
         by_prefix.extend(endpoint.into_iter().chain(public).map(|key| (key, shard.shard)));
     }
@@ -180,12 +183,13 @@ impl Look {
         self.shards.get(&(line.side, line.prefix)).copied()
     }
 
+    /// Whether the exports of a side are not known.
     fn is_silent(&self, side: RouteSide) -> bool {
-        self.silences.iter().any(|(silent, _)| *silent == side)
+        self.faults.iter().any(|fault| fault.side == side && fault.is_of_side)
     }
 
     fn exit_code(&self) -> ExitCode {
-        match (self.differences(), self.silences.is_empty()) {
+        match (self.differences(), self.faults.is_empty()) {
             (0, true) => ExitCode::SUCCESS,
             (0, false) => ExitCode::from(EXIT_UNKNOWN),
             _ => ExitCode::FAILURE,

@@ -14,7 +14,7 @@ use crate::table::{Align, Table};
 
 /// List the shards of a node, or all shards of a cluster.
 ///
-/// For the node on this machine: tunnel endpoint, public prefixes, homes, ports.
+/// For the node on this machine: tunnel endpoint, public and IPv6 prefixes, homes, ports.
 /// For a cluster, as etcd has it (with --cluster, --etcd, --config or --watch): which worker is
 /// primary, which have copies, and how each shard is. --watch then says what changes, line by line.
 ///
@@ -76,7 +76,7 @@ fn of_node(args: &Args) -> anyhow::Result<()> {
             shard.ports_used.to_string(),
             shard.blocks_free.to_string(),
             shard.blocks_total.to_string(),
-            shard.public.join(" "),
+            [&shard.public[..], &shard.public6].concat().join(" "),
         ]);
     }
     Ok(table.print(&mut out)?)

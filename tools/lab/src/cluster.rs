@@ -10,10 +10,11 @@
 //!
 //! Each switch is a bridge with an address and a routing daemon. Each node has two ports on it:
 //! that of its worker, which weir drives, and one of its kernel, where BIRD peers with the switch.
-//! So all workers of a side share a subnet, and replicate over it.
+//! So all workers of a side share a subnet, and replicate over it. IPv6 beside this: `ipv6.rs`.
 
 mod files;
 mod homes;
+mod ipv6;
 mod lab;
 mod map;
 mod network;
@@ -25,6 +26,7 @@ mod supervisor;
 
 pub use files::{ClusterFiles, HOMES, OnTimeout, OutputCommit, SHARDS};
 pub use homes::ClusterHomes;
+pub use ipv6::worker as worker6;
 pub use lab::{ClusterLab, ClusterOptions};
 pub use map::{Map, MapReader, Move, ShardView};
 pub use network::ClusterNetwork;

@@ -24,7 +24,7 @@ mod upgrade;
 
 pub use accounts::{AtRest, Leftovers, Memory};
 pub use event::{CONTROL, EVENTS, Event, Moment, RunProgress, repeatable};
-pub use observation::{Around, BIN, Observation, Side};
+pub use observation::{Around, BIN, Observation, OfVersion, Side};
 pub use observer::{Observer, Pace};
 pub use plot::picture;
 pub use promise::Promise;

@@ -139,7 +139,7 @@ impl Steering {
         }
         let [access, internet] = switches;
         let [access, internet] = [(access, Network::Access), (internet, Network::Internet)]
-            .map(|(switch, side)| Switch::start(&lab, switch, kind, side, 2, PACKAGED_BFD));
+            .map(|(switch, side)| Switch::start(&lab, switch, kind, side, 2, PACKAGED_BFD, ""));
         let (access, internet) = (access?, internet?);
         let [one, two] = nodes;
         let nodes = [
@@ -154,8 +154,8 @@ impl Steering {
 }
 
 impl Switch {
-    /// Starts the routing daemon with the nodes 1 to `nodes` as neighbours, and node 3 in any case.
-    /// `br0` has the switch's address already.
+    /// Starts the routing daemon with the nodes 1 to `nodes` as neighbours, and node 3 in any case,
+    /// and with `more` beside the packaged configuration. `br0` has the switch's address already.
     pub(crate) fn start(
         lab: &Lab,
         namespace: Namespace,
@@ -163,6 +163,7 @@ impl Switch {
         network: Network,
         nodes: u8,
         bfd: Duration,
+        more: &str,
     ) -> Result<Self> {
         // A delayed acknowledgement would hold up all but the first routes of a node (S-16 of
         // docs/topology.md).
@@ -174,11 +175,15 @@ impl Switch {
         let name = format!("switch-{name}");
         let bird = match kind {
             SwitchKind::Bird => {
-                let config = bird_config(network, nodes, bfd)?;
+                let config = bird_config(network, nodes, bfd)? + more;
                 Some(Bird::start(lab, &namespace, &name, &config)?)
             }
             SwitchKind::Frr => {
-                frr::start(lab, &namespace, &name, &frr_config(network, nodes, bfd)?)?;
+                let config = frr_config(network, nodes, bfd)?;
+                // To all daemons but one the `exit` of a BFD peer is the end of what they read.
+                let (before, peers) = config.split_once("\nbfd\n").context("no BFD peers")?;
+                let config = format!("{before}\n{more}bfd\n{peers}");
+                frr::start(lab, &namespace, &name, &config)?;
                 None
             }
         };

@@ -50,7 +50,7 @@ fn wait_noticed(lab: &ClusterLab, cause: &str) -> Result<()> {
 }
 
 fn wait_back(lab: &ClusterLab) -> Result<()> {
-    wait_status(lab, 0, "BIRD: access up, 1 of 1 sessions; internet up, 1 of 1 sessions")?;
+    wait_status(lab, 0, "BIRD: access up, 1 of 1 sessions; internet up, 2 of 2 sessions")?;
     has_metric(lab, "access", "1.0")?;
     lab.wait_ok()
 }

@@ -59,41 +59,40 @@ fn logs_name_the_homes(lab: &ClusterLab) -> Result<()> {
     let logs: Vec<String> =
         logs.filter(|log| log.exists()).map(|log| log.to_string_lossy().into_owned()).collect();
     let weir = weir_lab::weir::binary()?.to_string_lossy().into_owned();
-    let (mut asked, mut inconclusive) = (0, Vec::new());
-    for node in lab.nodes.iter().filter(|node| node.weir.is_running()) {
-        let output = node.cli(&["sessions", "--json", "--limit", "60"])?.success()?.stdout;
-        for line in output.lines() {
-            let session: serde_json::Value = serde_json::from_str(line)?;
+    // A home is known in IPv4 by the public address, and in IPv6 by its own.
+    for (family, key) in [("4", "public"), ("6", "inside")] {
+        let (mut asked, mut inconclusive) = (0, Vec::new());
+        let running = lab.nodes.iter().filter(|node| node.weir.is_running());
+        let sessions: Result<Vec<_>> = running.map(|node| sessions_of(node, family)).collect();
+        for session in sessions?.concat() {
             let text = |key: &str| session[key].as_str().unwrap_or_default().to_owned();
-            if session["age_sec"].as_u64().is_none_or(|age_sec| age_sec < 20) {
-                continue;
-            }
-            let (public, home) = (text("public"), text("subscriber"));
-            let mut args = vec!["where", &public, "--at", at.trim()];
+            let (address, home) = (text(key), text("subscriber"));
+            let mut args = vec!["where", &address, "--at", at.trim()];
             args.extend(logs.iter().flat_map(|log| ["--log", log]));
             let (code, output) = run(&weir, &args)?;
             asked += 1;
             match code {
                 Some(0) => {
-                    ensure!(output.contains(&home), "{public} at {at} is {home}'s: {output}")
+                    ensure!(output.contains(&home), "{address} at {at} is {home}'s: {output}")
                 }
                 Some(3) => inconclusive.push(output),
-                other => anyhow::bail!("{public} at {at} is {home}'s: {other:?} {output}"),
+                other => anyhow::bail!("{address} at {at} is {home}'s: {other:?} {output}"),
             }
         }
+        let named = asked - inconclusive.len();
+        println!("the block logs named the homes of {named} of {asked} sessions of IPv{family}");
+        ensure!(asked >= 100, "{asked} sessions of IPv{family} are not enough to tell");
+        let first = inconclusive.first();
+        ensure!(inconclusive.len() * 10 <= asked, "{named} of {asked}: {first:?}");
     }
-    println!(
-        "the block logs named the homes of {} of {asked} sessions",
-        asked - inconclusive.len()
-    );
-    ensure!(asked >= 100, "{asked} sessions are not enough to tell");
-    ensure!(
-        inconclusive.len() * 10 <= asked,
-        "{} of {asked}: {}",
-        inconclusive.len(),
-        inconclusive[0]
-    );
     Ok(())
+}
+
+/// Returns sessions of a family that have existed for a while.
+fn sessions_of(node: &ClusterNode, family: &str) -> Result<Vec<serde_json::Value>> {
+    let args = ["sessions", "--json", "--family", family, "--older", "20", "--limit", "60"];
+    let output = node.cli(&args)?.success()?.stdout;
+    output.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
 /// Runs a command. Returns its exit code and output.
@@ -105,9 +104,10 @@ fn run(command: &str, args: &[&str]) -> Result<(Option<i32>, String)> {
 /// Checks on every node that its membership is well, and that the wanted routes are in the kernel
 /// and on the switches.
 fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
-    // For each shard, the primary and one replica announce an endpoint and a prefix. The map is
-    // whole slightly earlier than each node, its guard and its BIRD have finished and reported it.
-    let announced = usize::from(SHARDS) * 2 * 2;
+    // For each shard, the primary and one replica announce an endpoint and a prefix of each family.
+    // The map is whole slightly earlier than each node, its guard and its BIRD have finished and
+    // reported it.
+    let announced = usize::from(SHARDS) * 2 * 3;
     let are_set = || {
         let routes: Result<Vec<_>> = lab.nodes.iter().map(routes_of).collect();
         let routes = routes.ok()?.concat();
@@ -119,8 +119,7 @@ fn nodes_are_well(lab: &ClusterLab) -> Result<()> {
         ensure!(is_known, "{route}");
     }
     for node in &lab.nodes {
-        let socket = socket_of(node)?;
-        let table = node.cli(&["routes", "--bird", &socket])?;
+        let table = node.cli(&["routes"])?;
         ensure!(
             table.status.code() == Some(0),
             "{}\n{}{}",
@@ -156,13 +155,9 @@ fn is_well(node: &ClusterNode) -> Result<()> {
     seen.with_context(|| last)
 }
 
-fn socket_of(node: &ClusterNode) -> Result<String> {
-    let bird = node.bird.as_ref().context("a node without BIRD")?;
-    Ok(bird.socket().to_string_lossy().into_owned())
-}
-
+/// Returns the routes of a node, which says itself which sessions of BIRD it watches.
 fn routes_of(node: &ClusterNode) -> Result<Vec<serde_json::Value>> {
-    let output = node.cli(&["routes", "--json", "--bird", &socket_of(node)?])?.success()?.stdout;
+    let output = node.cli(&["routes", "--json"])?.success()?.stdout;
     let output: serde_json::Value = serde_json::from_str(&output)?;
     Ok(output["routes"].as_array().context("no routes")?.clone())
 }
@@ -171,9 +166,8 @@ fn routes_of(node: &ClusterNode) -> Result<Vec<serde_json::Value>> {
 /// switch.
 fn a_foreign_route_is_named(lab: &ClusterLab) -> Result<()> {
     let node = lab.node(1)?;
-    let socket = socket_of(node)?;
     lab.network.nodes[0].ip("route add 192.0.2.1/32 dev weir0 table 4242 metric 5")?;
-    let table = node.cli(&["routes", "--bird", &socket])?;
+    let table = node.cli(&["routes"])?;
     lab.network.nodes[0].ip("route delete 192.0.2.1/32 dev weir0 table 4242 metric 5")?;
     ensure!(table.status.code() == Some(1), "{}", table.stdout);
     let row = table.stdout.lines().find(|line| line.contains("192.0.2.1/32"));

@@ -129,6 +129,7 @@ fn status_shards_and_metrics_are_answered_without_the_worker() {
     assert_eq!(status.reasons[0], "worker 0: access gateway 10.1.0.2 does not answer ARP");
     let shards: Vec<ShardStatus> = serving.client.get("/shards").unwrap();
     assert_eq!((shards[0].shard, shards[0].blocks_free), (7, 60));
+    assert_eq!(shards[0].public6, ["2001:db8:7::/48"]);
     assert!(serving.client.get_text("/metrics").unwrap().contains("weir_flows{worker=\"0\"} 3"));
 }
 

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Instant;
 
 use ipnet::IpNet;
+use weir_admin::api::BirdSessions;
 use weir_config::Bird;
 use weir_routes::RouteSide;
 use weir_routes::bird_watch::{
@@ -32,6 +33,12 @@ pub(crate) struct BirdSide {
     pub view: SideView,
     /// Milliseconds for which this state has been in effect.
     pub lasts_ms: u64,
+}
+
+/// Returns the BIRD that is watched, for the status.
+pub(super) fn sessions(bird: &Bird) -> BirdSessions {
+    let Bird { socket, access, internet } = bird.clone();
+    BirdSessions { socket, access, internet }
 }
 
 /// # Errors

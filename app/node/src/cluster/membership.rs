@@ -135,6 +135,7 @@ impl JoiningNode {
             map_file: self.map_file,
             snapshot,
             keys: KeyState::new(&self.keys),
+            bird_sessions: self.member.cluster.bird.as_ref().map(bird_thread::sessions),
             handed_over,
             applied,
             recorder,

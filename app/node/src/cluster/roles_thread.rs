@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
+use weir_admin::api::BirdSessions;
 use weir_engine::Side;
 use weir_map::ShardId;
 use weir_nat::ShardIndex;
@@ -56,6 +57,8 @@ pub(super) struct RolesThreadInputs {
     pub map_file: MapFile,
     pub snapshot: Arc<MemberSnapshot>,
     pub keys: KeyState,
+    /// The BIRD that is watched.
+    pub bird_sessions: Option<BirdSessions>,
     /// Raised when the node has handed over.
     pub handed_over: watch::Sender<bool>,
     /// Takes the cluster's settings.
@@ -76,6 +79,8 @@ pub(super) struct RolesThread {
     map_file: MapFile,
     pub(super) snapshot: Arc<MemberSnapshot>,
     pub(super) keys: KeyState,
+    /// The BIRD that is watched.
+    pub(super) bird_sessions: Option<BirdSessions>,
     handed_over: watch::Sender<bool>,
     applied: UnboundedSender<AppliedSettings>,
     recorder: Option<Recorder<BufWriter<File>>>,
@@ -106,6 +111,7 @@ pub(super) fn run(inputs: RolesThreadInputs) {
         map_file: inputs.map_file,
         snapshot: inputs.snapshot,
         keys: inputs.keys,
+        bird_sessions: inputs.bird_sessions,
         handed_over: inputs.handed_over,
         applied: inputs.applied,
         recorder: inputs.recorder,
@@ -235,6 +241,7 @@ impl RolesThread {
                     id: shard.id,
                     endpoint: shard.endpoint,
                     public: shard.public.iter().map(ToString::to_string).collect(),
+                    public6: shard.public6.iter().map(ToString::to_string).collect(),
                     subscribers_max: u64::from(shard.subscribers_max),
                 });
                 shards.set(usize::from(shard_index.0), handle);

@@ -72,6 +72,7 @@ impl RolesThread {
             replication: self.replication_statuses(),
             routes: self.route_statuses(),
             bird: self.bird.iter().map(bird_status).collect(),
+            bird_sessions: self.bird_sessions.clone(),
         };
         self.snapshot.show(status, self.answer());
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use weir_routes::RouteSide;
 use weir_routes::comparison::{ComparisonLine, Difference, SeenRoute};
 
-use super::Look;
+use super::{Look, SessionFault};
 use crate::table::{Align, Table};
 
 pub(super) fn table(look: &Look) -> io::Result<()> {
@@ -35,8 +35,11 @@ fn write_table(look: &Look, out: &mut impl Write) -> io::Result<()> {
     }
     table.print(out)?;
     writeln!(out, "\n{}", summary(look))?;
-    for (side, why) in &look.silences {
-        writeln!(out, "what the {side} switch receives is not known: {why}")?;
+    for SessionFault { side, is_of_side, why } in &look.faults {
+        match is_of_side {
+            true => writeln!(out, "what the {side} switch receives is not known: {why}")?,
+            false => writeln!(out, "a session of the {side} side exports nothing: {why}")?,
+        }
     }
     Ok(())
 }
@@ -83,7 +86,8 @@ fn summary(look: &Look) -> String {
     let of_side = |side: RouteSide| look.lines.iter().filter(move |line| line.side == side);
     let wanted = |side: RouteSide| of_side(side).filter(|line| line.wanted.is_some()).count();
     let (access, internet) = (wanted(RouteSide::Access), wanted(RouteSide::Internet));
-    let what = match (look.differences(), look.silences.is_empty()) {
+    let is_known = !look.is_silent(RouteSide::Access) && !look.is_silent(RouteSide::Internet);
+    let what = match (look.differences(), is_known) {
         (0, true) => "all in the kernel and exported as wanted".to_owned(),
         (0, false) => "all in the kernel as wanted".to_owned(),
         (1, _) => "1 route differs".to_owned(),
@@ -112,13 +116,15 @@ fn object(look: &Look) -> Value {
             "differences": line.differences.iter().map(|it| name(*it)).collect::<Vec<_>>(),
         })
     });
-    let silence = |side: RouteSide| {
-        look.silences.iter().find(|(silent, _)| *silent == side).map(|(_, why)| why.as_str())
+    let fault = |side: RouteSide| {
+        let of_side = look.faults.iter().filter(|fault| fault.side == side);
+        let reasons: Vec<&str> = of_side.map(|fault| fault.why.as_str()).collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     };
     json!({
         "cluster": look.cluster,
         "differences": look.differences(),
-        "bird_errors": {"access": silence(RouteSide::Access), "internet": silence(RouteSide::Internet)},
+        "bird_errors": {"access": fault(RouteSide::Access), "internet": fault(RouteSide::Internet)},
         "routes": lines.collect::<Vec<_>>(),
     })
 }
@@ -131,6 +137,7 @@ fn name(difference: Difference) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::process::ExitCode;
 
     use weir_admin::api::{RouteStatus, ShardStatus};
     use weir_routes::bird::ExportedRoute;
@@ -152,6 +159,7 @@ mod tests {
             status("access", "10.100.0.1/32", "10.9.0.10", 7),
             status("access", "10.100.0.2/32", "10.9.0.10", 8),
             status("internet", "203.0.113.0/28", "10.10.0.10", 7),
+            status("internet", "2001:db8:5::/48", "fd00:2::100", 7),
         ];
         let kernel = |prefix: &str, next_hop: &str, metric| KernelRoute {
             prefix: prefix.parse().unwrap(),
@@ -160,7 +168,10 @@ mod tests {
             interface: Some(9),
         };
         let access = [kernel("10.100.0.1/32", "10.9.0.10", 7), kernel("10.100.0.9/32", "-", 0)];
-        let internet = [kernel("203.0.113.0/28", "10.10.0.10", 7)];
+        let internet = [
+            kernel("203.0.113.0/28", "10.10.0.10", 7),
+            kernel("2001:db8:5::/48", "fd00:2::100", 7),
+        ];
         let exported = [ExportedRoute {
             prefix: "10.100.0.1/32".parse().unwrap(),
             med: Some(6),
@@ -171,6 +182,7 @@ mod tests {
             worker: 0,
             endpoint: "10.100.0.1".parse().ok(),
             public: vec!["203.0.113.0/28".to_owned()],
+            public6: vec!["2001:db8:5::/48".to_owned()],
             subscribers: 0,
             subscribers_max: 1,
             ports_used: 0,
@@ -188,8 +200,12 @@ mod tests {
             wanted,
             shards: shards_by_prefix(&[shard]),
             lines: sides.into_iter().flat_map(|side| compare(&routes, side)).collect(),
-            silences: vec![(RouteSide::Internet, "BIRD does not run here".to_owned())],
+            faults: vec![fault(RouteSide::Internet, true, "BIRD does not run here")],
         }
+    }
+
+    fn fault(side: RouteSide, is_of_side: bool, why: &str) -> SessionFault {
+        SessionFault { side, is_of_side, why: why.to_owned() }
     }
 
     #[test]
@@ -198,13 +214,14 @@ mod tests {
         write_table(&sample(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         let expected = "\
-worker  shard  side      prefix          next hop    metric  set  kernel            exported             
-     0      5  access    10.100.0.1/32   10.9.0.10        7  yes  as wanted         via 10.9.0.10 MED 6  metric differs as exported
-     0      -  access    10.100.0.2/32   10.9.0.10        8  yes  -                 -                    missing in the kernel, not exported
-     -      -  access    10.100.0.9/32   -                -  -    nowhere metric 0  -                    no role wants it
-     0      5  internet  203.0.113.0/28  10.10.0.10       7  yes  as wanted         no answer
+worker  shard  side      prefix           next hop     metric  set  kernel            exported             
+     0      5  access    10.100.0.1/32    10.9.0.10         7  yes  as wanted         via 10.9.0.10 MED 6  metric differs as exported
+     0      -  access    10.100.0.2/32    10.9.0.10         8  yes  -                 -                    missing in the kernel, not exported
+     -      -  access    10.100.0.9/32    -                 -  -    nowhere metric 0  -                    no role wants it
+     0      5  internet  203.0.113.0/28   10.10.0.10        7  yes  as wanted         no answer
+     0      5  internet  2001:db8:5::/48  fd00:2::100       7  yes  as wanted         no answer
 
-3 routes wanted, 2 access and 1 internet: 3 routes differ
+4 routes wanted, 2 access and 2 internet: 3 routes differ
 what the internet switch receives is not known: BIRD does not run here
 ";
         let trimmed: Vec<&str> = expected.lines().map(str::trim_end).collect();
@@ -226,14 +243,33 @@ what the internet switch receives is not known: BIRD does not run here
     }
 
     #[test]
+    fn session_that_is_down_is_named_beside_what_others_of_its_side_export() {
+        let mut look = sample();
+        look.lines.retain(|line| line.side == RouteSide::Access && line.exported.is_some());
+        look.lines[0].differences.clear();
+        let why = ["BIRD on access_switch6: down", "BIRD on access_switch7: down"];
+        look.faults = why.map(|why| fault(RouteSide::Access, false, why)).into();
+        let mut text = Vec::new();
+        write_table(&look, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let expected = "\
+1 routes wanted, 1 access and 0 internet: all in the kernel and exported as wanted
+a session of the access side exports nothing: BIRD on access_switch6: down
+a session of the access side exports nothing: BIRD on access_switch7: down
+";
+        assert!(text.ends_with(expected) && text.contains("via 10.9.0.10 MED 6"), "{text}");
+        assert_eq!(object(&look)["bird_errors"]["access"], why.join("; "));
+        assert_eq!(look.exit_code(), ExitCode::from(3));
+    }
+
+    #[test]
     fn the_last_line_and_the_exit_code_say_whether_all_is_well() {
-        use std::process::ExitCode;
         let mut look = sample();
         assert_eq!(look.exit_code(), ExitCode::FAILURE);
         look.lines.retain(|line| line.differences.is_empty());
-        assert!(summary(&look).ends_with("1 internet: all in the kernel as wanted"));
+        assert!(summary(&look).ends_with("2 internet: all in the kernel as wanted"));
         assert_eq!(look.exit_code(), ExitCode::from(3));
-        look.silences.clear();
+        look.faults.clear();
         assert!(summary(&look).ends_with("all in the kernel and exported as wanted"));
         assert_eq!(look.exit_code(), ExitCode::SUCCESS);
         look.shards = BTreeMap::new();

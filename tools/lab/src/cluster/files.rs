@@ -1,9 +1,10 @@
 //! The files of the cluster, as an operator would write them.
 
 use std::fmt::Write;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
+use super::ipv6;
 use super::public::PublicSpace;
 use crate::steering::Network;
 
@@ -77,6 +78,8 @@ pub struct ClusterFiles {
     pub subscribers_max: u16,
     /// Length of a shard's public prefix. None: 28 for few shards, 32 for many.
     pub per_shard: Option<u8>,
+    /// Whether homes have IPv6 beside IPv4.
+    pub has_ipv6: bool,
 }
 
 impl Default for ClusterFiles {
@@ -91,6 +94,7 @@ impl Default for ClusterFiles {
             udp_sec: None,
             subscribers_max: SUBSCRIBERS_MAX,
             per_shard: None,
+            has_ipv6: true,
         }
     }
 }
@@ -131,6 +135,11 @@ impl ClusterFiles {
         1 + shard as u16
     }
 
+    /// Returns the inside IPv6 address of home `home` (from 1), if homes have any.
+    pub fn address6(self, home: u8) -> Option<Ipv6Addr> {
+        self.has_ipv6.then(|| ipv6::home(self.shard_of_home(home), home))
+    }
+
     /// Returns the number of 2 MiB huge pages that the tables and packets of a node need, rounded
     /// up generously.
     pub fn huge_pages(self) -> u64 {
@@ -154,7 +163,12 @@ endpoints = "{ENDPOINTS}"
 public = ["{public}"]
 per_shard = {per_shard}
 subscribers_max = {subscribers_max}
-"#,
+{public6}"#,
+            public6 = match self.has_ipv6 {
+                true =>
+                    format!("public6 = \"{}\"\nper_shard6 = {}\n", ipv6::PUBLIC6, ipv6::PER_SHARD6),
+                false => String::new(),
+            },
             subscribers_max = self.subscribers_max,
             replicas = self.replicas,
             commit = self.commit.map_or_else(String::new, OutputCommit::keys),
@@ -174,7 +188,11 @@ name = "{CLUSTER}"
 etcd = ["{ETCD}"]
 key_file = "{directory}/cluster.key"
 bird_socket = "{directory}/bird{number}.ctl"
-"#,
+{sessions}"#,
+            sessions = match self.has_ipv6 {
+                true => format!("bird_internet = [{}]\n", ipv6::SESSIONS),
+                false => String::new(),
+            },
             node = self.machine(number, directory),
             shards = self.shards,
             directory = directory.display(),
@@ -192,6 +210,10 @@ bird_socket = "{directory}/bird{number}.ctl"
                  subscribers_max = {}\n",
                 self.subscribers_max,
             );
+            if self.has_ipv6 {
+                let (public6, length) = (ipv6::prefix(shard), ipv6::PER_SHARD6);
+                let _ = writeln!(text, "public6 = [\"{public6}/{length}\"]");
+            }
         }
         text
     }
@@ -217,12 +239,20 @@ metrics = "10.8.0.{number}:{METRICS_PORT}"
 [[worker]]
 core = {core}
 access   = {{ device = "net_af_xdp0,iface=acc1", address = "{}/24", gateway = "{}" }}
-internet = {{ device = "net_af_xdp1,iface=net1", address = "{}/24", gateway = "{}" }}
+internet = {{ device = "net_af_xdp1,iface=net1", address = "{}/24", gateway = "{}"{ipv6} }}
 "#,
             access.0,
             access.1,
             internet.0,
             internet.1,
+            ipv6 = match self.has_ipv6 {
+                true => format!(
+                    ", address6 = \"{}/64\", gateways6 = \"{}\"",
+                    ipv6::worker(number),
+                    ipv6::SWITCH
+                ),
+                false => String::new(),
+            },
             directory = directory.display(),
             huge_pages = if self.has_huge_pages { "auto" } else { "never" },
             core = number % 2,
@@ -277,8 +307,11 @@ mod tests {
                 assert_eq!(shard.endpoint, Some(ClusterFiles::endpoint(number)));
                 assert_eq!(shard.public[0].to_string(), files.public().of(number));
             }
-            let of_single = alone.shards.iter().map(|it| (it.id, it.endpoint, &it.public));
-            assert!(of_single.eq(desired.shards.iter().map(|it| (it.id, it.endpoint, &it.public))));
+            for (single, shard) in alone.shards.iter().zip(&desired.shards) {
+                assert_eq!((single.id, single.endpoint), (shard.id, shard.endpoint));
+                assert_eq!((&single.public, &single.public6), (&shard.public, &shard.public6));
+                assert_eq!(shard.public6.len(), 1);
+            }
             let file = parse_file(&files.node(2, directory), "n");
             assert!(matches!(file, Ok((ConfigFile::Member(_), _))), "{file:?}");
         }

@@ -1,6 +1,6 @@
 //! The whole cluster, built from nothing until every shard has its copies.
 
-use std::net::SocketAddrV4;
+use std::net::{SocketAddrV4, SocketAddrV6};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use super::files::{
     ClusterFiles, ENDPOINTS, FLOWS_MAX, HOMES, OutputCommit, SHARDS, SUBSCRIBERS_MAX,
 };
 use super::homes::ClusterHomes;
+use super::ipv6;
 use super::map::MapReader;
 use super::network::ClusterNetwork;
 use super::node::ClusterNode;
@@ -19,10 +20,10 @@ use super::store::ControlPlane;
 use crate::condition::wait_for;
 use crate::lab::Lab;
 use crate::load::{
-    Clock, Connections, Mixture, NewFlowPlan, NewFlows, ProbePlan, Probes, TunnelledFlowPlan,
-    TunnelledFlows, Use,
+    Clock, Connections, Mixture, NewFlowPlan, NewFlows, ProbePlan, Probes, ServerAddress,
+    TunnelledFlowPlan, TunnelledFlows, Use,
 };
-use crate::services::SERVER;
+use crate::services::{SERVER, SERVER6};
 use crate::steering::{Network, Switch, SwitchKind};
 
 /// Time until every shard has all its copies, and the time added for each shard.
@@ -67,6 +68,8 @@ pub struct ClusterOptions {
     pub subscribers_max: u16,
     /// Length of a shard's public prefix. None: 28 for few shards, 32 for many.
     pub per_shard: Option<u8>,
+    /// Whether homes have IPv6 beside IPv4.
+    pub has_ipv6: bool,
 }
 
 impl ClusterOptions {
@@ -82,6 +85,7 @@ impl ClusterOptions {
             udp_sec: self.udp_sec,
             subscribers_max: self.subscribers_max,
             per_shard: self.per_shard,
+            has_ipv6: self.has_ipv6,
         }
     }
 
@@ -119,6 +123,7 @@ impl Default for ClusterOptions {
             udp_sec: None,
             subscribers_max: SUBSCRIBERS_MAX,
             per_shard: None,
+            has_ipv6: true,
         }
     }
 }
@@ -151,14 +156,16 @@ impl ClusterLab {
     pub fn start_alone() -> Result<Self> {
         let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::open()?;
-        let network = ClusterNetwork::build(&lab, 1)?;
+        let options = ClusterOptions { nodes: 1, replicas: 0, ..ClusterOptions::default() };
+        let network = ClusterNetwork::build(&lab, 1, options.has_ipv6)?;
         for (side, prefix) in [(Network::Access, ENDPOINTS), (Network::Internet, PUBLIC)] {
             let worker = side.worker(1, 0);
             network.switch(side).ip(&format!("route add {prefix} via {worker}"))?;
         }
-        let options = ClusterOptions { nodes: 1, replicas: 0, ..ClusterOptions::default() };
+        let (public6, worker6) = (ipv6::PUBLIC6, ipv6::worker(1));
+        network.internet.ip(&format!("route add {public6} via {worker6}"))?;
         let file = options.files().alone(1, lab.directory());
-        let node = ClusterNode::start(&lab, &network.nodes[0], 1, &file, None)?;
+        let node = ClusterNode::start(&lab, &network.nodes[0], 1, &file, None, true)?;
         node.wait_ready(0)?;
         let homes = start_homes(&lab, &network, options.files())?;
         Ok(Self {
@@ -181,11 +188,16 @@ impl ClusterLab {
         let lab = Lab::open()?;
         progress("building namespaces: homes, two switches, nodes, server, management");
         let cabled = options.nodes + options.spare_nodes;
-        let network = ClusterNetwork::build(&lab, cabled)?;
+        let network = ClusterNetwork::build(&lab, cabled, options.has_ipv6)?;
         progress("starting the switches");
         let switches = [(&network.access, Network::Access), (&network.internet, Network::Internet)]
             .map(|(it, side)| {
-                Switch::start(&lab, it.clone(), options.switches, side, cabled.max(2), options.bfd)
+                let (kind, nodes) = (options.switches, cabled.max(2));
+                let more = match (side, options.has_ipv6) {
+                    (Network::Internet, true) => ipv6::switch_config(kind, nodes, options.bfd),
+                    _ => String::new(),
+                };
+                Switch::start(&lab, it.clone(), kind, side, nodes, options.bfd, &more)
             })
             .into_iter()
             .collect::<Result<_>>()?;
@@ -227,8 +239,8 @@ impl ClusterLab {
         let number = self.nodes.len() as u8 + 1;
         let namespace = self.network.nodes.get(self.nodes.len()).context("no node left")?;
         let file = self.options.files().node(number, self.lab.directory());
-        let bfd = Some(self.options.bfd);
-        self.nodes.push(ClusterNode::start(&self.lab, namespace, number, &file, bfd)?);
+        let (bfd, has_ipv6) = (Some(self.options.bfd), self.options.has_ipv6);
+        self.nodes.push(ClusterNode::start(&self.lab, namespace, number, &file, bfd, has_ipv6)?);
         Ok(())
     }
 
@@ -273,21 +285,29 @@ impl ClusterLab {
         ok.with_context(|| last)
     }
 
-    /// Opens connections from all homes.
+    /// Opens connections from all homes, half of them over IPv6 if homes have it.
     pub fn connect(&self, clock: Clock, mixture: Mixture) -> Result<Connections> {
         let (homes, server) = (&self.network.homes, &self.network.server);
-        Connections::start(clock, mixture, (homes, &self.homes.inside), (server, TCP))
+        let addresses = self.homes.addresses(self.homes.inside.len());
+        Connections::start(clock, mixture, (homes, &addresses), (server, self.server(TCP)))
     }
 
-    /// Starts probes from the first home of each shard that has one.
+    /// Starts probes from the first home of each shard that has one: over both families if homes
+    /// have IPv6, each at half of the rate.
     pub fn probe(&self, clock: Clock, interval: Duration) -> Result<Probes> {
-        let homes =
-            self.homes.inside.iter().take(usize::from(self.options.shards)).copied().collect();
-        let plan = ProbePlan { homes, server: UDP, interval };
+        let homes = self.homes.addresses(usize::from(self.options.shards));
+        let interval = if self.options.has_ipv6 { 2 * interval } else { interval };
+        let plan = ProbePlan { homes, server: self.server(UDP), interval };
         Probes::start(clock, &plan, &self.network.homes, &self.network.server)
     }
 
-    /// Begins new flows from all homes.
+    /// Returns where the server listens for homes of both families.
+    fn server(&self, ipv4: SocketAddrV4) -> ServerAddress {
+        let ipv6 = SocketAddrV6::new(SERVER6, ipv4.port(), 0, 0);
+        ServerAddress { ipv4, ipv6: self.options.has_ipv6.then_some(ipv6) }
+    }
+
+    /// Begins new flows from all homes, over IPv4.
     pub fn begin_flows(&self, clock: Clock, per_sec: u32) -> Result<NewFlows> {
         let plan = NewFlowPlan { homes: self.homes.inside.clone(), server: NEW_UDP, per_sec };
         NewFlows::start(clock, plan, &self.network.homes, &self.network.server)
@@ -310,5 +330,5 @@ impl ClusterLab {
 
 fn start_homes(lab: &Lab, network: &ClusterNetwork, files: ClusterFiles) -> Result<ClusterHomes> {
     let endpoint = |home| ClusterFiles::endpoint(files.shard_of_home(home));
-    ClusterHomes::start(lab, &network.homes, HOMES, endpoint)
+    ClusterHomes::start(lab, &network.homes, HOMES, endpoint, |home| files.address6(home))
 }

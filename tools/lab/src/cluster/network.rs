@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::ipv6;
 use crate::lab::Lab;
 use crate::namespace::{Namespace, setup};
 use crate::services::SERVER;
@@ -51,8 +52,8 @@ const REPLICATION_PORT: u16 = 7473;
 const SIDES: [Network; 2] = [Network::Access, Network::Internet];
 
 impl ClusterNetwork {
-    /// Makes all namespaces and links for `nodes` nodes.
-    pub fn build(lab: &Lab, nodes: u8) -> Result<Self> {
+    /// Makes all namespaces and links for `nodes` nodes, with IPv6 or without.
+    pub fn build(lab: &Lab, nodes: u8, has_ipv6: bool) -> Result<Self> {
         let namespaces = (1..=nodes).map(|number| lab.namespace(&format!("node{number}")));
         let network = Self {
             homes: lab.namespace("homes")?,
@@ -71,6 +72,10 @@ impl ClusterNetwork {
         }
         network.homes_side()?;
         network.server_side()?;
+        if has_ipv6 {
+            ipv6::enable(&network.homes)?;
+            ipv6::add_to_internet(&network.internet, &network.server, &network.nodes)?;
+        }
         Ok(network)
     }
 

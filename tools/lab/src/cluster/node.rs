@@ -13,6 +13,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
+use super::ipv6;
 use super::supervisor::Supervised;
 use crate::bird::{Bird, packaged, with_settings};
 use crate::condition::wait_for;
@@ -40,6 +41,7 @@ pub struct ClusterNode {
     pub weir: Supervised,
     /// BIRD beside it. None: the routes are static.
     pub bird: Option<Bird>,
+    has_ipv6: bool,
     socket: PathBuf,
     next: Arc<Mutex<NextStart>>,
 }
@@ -85,15 +87,18 @@ impl UnreadLog {
 }
 
 impl ClusterNode {
-    /// Starts weir with its own configuration file. With an interval of BFD it also runs BIRD.
+    /// Starts weir with its own configuration file. With an interval of BFD it also runs BIRD, with
+    /// the sessions for IPv6 if `has_ipv6`.
     pub fn start(
         lab: &Lab,
         namespace: &Namespace,
         number: u8,
         file: &str,
         bfd: Option<Duration>,
+        has_ipv6: bool,
     ) -> Result<Self> {
-        let bird = bfd.map(|interval| start_bird(lab, namespace, number, interval)).transpose()?;
+        let bird = |interval| start_bird(lab, namespace, number, interval, has_ipv6);
+        let bird = bfd.map(bird).transpose()?;
         let config = lab.directory().join(format!("node{number}.toml"));
         fs::write(&config, file)?;
         let next = NextStart { binary: weir::node_binary()?, is_earlier: false, unread_log: None };
@@ -110,7 +115,8 @@ impl ClusterNode {
             command
         })?;
         let socket = socket(lab.directory(), number);
-        Ok(Self { number, namespace: namespace.clone(), weir, bird, socket, next })
+        let namespace = namespace.clone();
+        Ok(Self { number, namespace, weir, bird, has_ipv6, socket, next })
     }
 
     /// Its name in the cluster.
@@ -147,15 +153,17 @@ impl ClusterNode {
         self.weir.wait_line(starts, "ready", READY_DEADLINE)
     }
 
-    /// Waits until BIRD has its sessions with both switches.
+    /// Waits until BIRD has its sessions: one with each switch, and one of IPv6 with the internet
+    /// switch.
     pub fn wait_sessions(&self) -> Result<()> {
         let Some(bird) = &self.bird else { return Ok(()) };
+        let wanted = if self.has_ipv6 { 3 } else { 2 };
         let mut last = String::new();
-        let both = wait_for("two BGP sessions", SESSION_DEADLINE, || {
+        let all = wait_for(&format!("{wanted} BGP sessions"), SESSION_DEADLINE, || {
             last = bird.ask("show protocols").ok()?;
-            (last.matches("Established").count() == 2).then_some(())
+            (last.matches("Established").count() == wanted).then_some(())
         });
-        both.with_context(|| last)
+        all.with_context(|| last)
     }
 
     /// Waits until the node is registered in etcd.
@@ -224,7 +232,13 @@ fn socket(directory: &Path, number: u8) -> PathBuf {
     directory.join(format!("node{number}.sock"))
 }
 
-fn start_bird(lab: &Lab, namespace: &Namespace, number: u8, interval: Duration) -> Result<Bird> {
+fn start_bird(
+    lab: &Lab,
+    namespace: &Namespace,
+    number: u8,
+    interval: Duration,
+    has_ipv6: bool,
+) -> Result<Bird> {
     let [(access, access_switch), (internet, internet_switch)] =
         [Network::Access, Network::Internet]
             .map(|side| (side.address(number).to_string(), side.address(254).to_string()));
@@ -235,7 +249,10 @@ fn start_bird(lab: &Lab, namespace: &Namespace, number: u8, interval: Duration) 
         ("INTERNET_ADDRESS", &internet),
         ("INTERNET_SWITCH", &internet_switch),
     ];
-    let config = with_settings(&packaged("bird/weir.conf")?, &settings)?;
+    let mut config = with_settings(&packaged("bird/weir.conf")?, &settings)?;
+    if has_ipv6 {
+        config += &ipv6::node_bird(number)?;
+    }
     let interval = format!("interval {} ms;", interval.as_millis());
     let config = with_bfd(&config, "interval 50 ms;", &interval)?;
     Bird::start(lab, namespace, &format!("bird{number}"), &config)

@@ -2,7 +2,8 @@
 
 use super::route_history::Departures;
 use crate::load::{
-    Bin, Change, ConnectionReport, FlowReport, Micros, Pause, StreamReport, Window, paused_within,
+    Bin, Change, ConnectionReport, FlowReport, IpVersion, Micros, Pause, StreamReport, Window,
+    paused_within,
 };
 
 /// Width of a bin of [`Around`], microseconds.
@@ -36,6 +37,19 @@ pub struct Side {
     pub pause: Micros,
 }
 
+/// What was seen of one address family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfVersion {
+    /// The family.
+    pub version: IpVersion,
+    /// Home to server.
+    pub up: Side,
+    /// Server to home.
+    pub down: Side,
+    /// The TCP connections.
+    pub connections: ConnectionReport,
+}
+
 /// What was seen around a fault.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
@@ -51,13 +65,15 @@ pub struct Observation {
     pub around: Around,
     /// How long the act took.
     pub done_after: Micros,
-    /// Home to server.
+    /// Home to server, over all families.
     pub up: Side,
-    /// Server to home.
+    /// Server to home, likewise.
     pub down: Side,
+    /// Each family by itself, if homes have both.
+    pub versions: Vec<OfVersion>,
     /// Changes of a public endpoint.
     pub moved_endpoints: Vec<Change>,
-    /// The TCP connections.
+    /// The TCP connections, over all families.
     pub connections: ConnectionReport,
     /// For how long the idle connections had been idle when they were called.
     pub idle_for: Micros,
@@ -108,6 +124,15 @@ impl Observation {
     /// nothing.
     pub fn sender_pause(&self) -> Micros {
         self.up.pause.max(self.down.pause)
+    }
+
+    /// Returns whether there was nothing to measure: no traffic, or none of one of two families.
+    pub fn is_without_traffic(&self) -> bool {
+        let is_silent = |up: &Side, down: &Side, connections: &ConnectionReport| {
+            connections.established == 0 || up.sent == 0 || down.sent == 0
+        };
+        is_silent(&self.up, &self.down, &self.connections)
+            || self.versions.iter().any(|it| is_silent(&it.up, &it.down, &it.connections))
     }
 
     /// Returns the longest pause.

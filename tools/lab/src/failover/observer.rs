@@ -3,6 +3,7 @@
 //! Windows follow each other without a gap, so events between two faults are seen too.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -10,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::observation::{Around, BIN, Observation, Side};
+use super::observation::{Around, BIN, Observation, OfVersion, Side};
 use super::route_history::Departures;
 use super::route_watch::RouteWatch;
 use super::timeline::{MapSample, Timeline, most_moves};
-use crate::cluster::{ClusterLab, Map, MapReader};
+use crate::cluster::{ClusterLab, Map, MapReader, worker6};
 use crate::condition::wait_for;
-use crate::load::{Clock, Connections, Micros, Mixture, PauseWatch, Probes, Window};
+use crate::load::{
+    Clock, Connections, FlowReport, IpVersion, Micros, Mixture, PauseWatch, Probes, Window,
+};
 use crate::steering::Network;
 use crate::threads::Threads;
 
@@ -190,8 +193,9 @@ impl Observer {
             done_after,
             up: Side::of(&flows, |flow| flow.up),
             down: Side::of(&flows, |flow| flow.down),
+            versions: self.versions(&flows, window, fault),
             moved_endpoints: flows.iter().flat_map(|flow| flow.moved.clone()).collect(),
-            connections: self.connections.ledger().report(window, fault),
+            connections: self.connections.ledger().report(window, fault, None),
             idle_for,
             is_answered,
             moves: moves.len(),
@@ -212,13 +216,32 @@ impl Observer {
         Ok(observation)
     }
 
-    /// Sums up the departed routes of both switches.
+    /// Returns what was seen of each family; nothing if homes have one alone.
+    fn versions(&self, flows: &[FlowReport], window: Window, fault: Micros) -> Vec<OfVersion> {
+        let of = |version| {
+            let flows = flows.iter().filter(|flow| flow.version == version).cloned();
+            let flows: Vec<FlowReport> = flows.collect();
+            OfVersion {
+                version,
+                up: Side::of(&flows, |flow| flow.up),
+                down: Side::of(&flows, |flow| flow.down),
+                connections: self.connections.ledger().report(window, fault, Some(version)),
+            }
+        };
+        if flows.iter().all(|flow| flow.version == IpVersion::V4) {
+            return Vec::new();
+        }
+        IpVersion::ALL.map(of).to_vec()
+    }
+
+    /// Sums up the departed routes of both switches, of both families.
     fn departures(&self, victim: u8, fault: Micros) -> Result<Departures> {
-        let departures =
-            |(side, watch): &(Network, RouteWatch)| watch.departures(side.worker(victim, 0), fault);
         let mut sum = Departures::default();
-        for it in self.routes.iter().map(departures) {
-            sum = sum.and(it?);
+        for (side, watch) in &self.routes {
+            let next_hops = [IpAddr::V4(side.worker(victim, 0)), worker6(victim).into()];
+            for next_hop in next_hops {
+                sum = sum.and(watch.departures(next_hop, fault)?);
+            }
         }
         Ok(sum)
     }

@@ -83,7 +83,7 @@ impl Promise {
                 *at as f64 / 1e6
             ));
         }
-        if connections.established == 0 || seen.up.sent == 0 || seen.down.sent == 0 {
+        if seen.is_without_traffic() {
             missed.push("there was no traffic: nothing is measured".into());
         }
         if !seen.is_answered {
@@ -133,7 +133,7 @@ impl Promise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::Side;
+    use crate::failover::{OfVersion, Side};
     use crate::load::{Change, ConnectionReport, Micros, Pause, Window};
 
     fn good() -> Observation {
@@ -164,7 +164,8 @@ mod tests {
     fn each_broken_promise_is_named() {
         assert!(Promise::NothingLost.missed(&good()).is_empty());
         type Case = (fn(&mut Observation), &'static str, bool);
-        let cases: [Case; 13] = [
+        let cases: [Case; 14] = [
+            (|it| it.versions = vec![OfVersion::default()], "no traffic", true),
             (|it| it.connections.broken = 2, "2 connections broken", true),
             (|it| it.connections.broken_before = 1, "before anything", true),
             (|it| it.moves_of_one = 2, "a shard moved 2 times", true),

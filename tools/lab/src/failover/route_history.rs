@@ -2,9 +2,9 @@
 //! another node. Pure.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use ipnet::Ipv4Net;
+use ipnet::IpNet;
 
 use crate::load::Micros;
 
@@ -14,15 +14,15 @@ pub struct RouteChange {
     /// Time of the change.
     pub at: Micros,
     /// Destination prefix.
-    pub prefix: Ipv4Net,
+    pub prefix: IpNet,
     /// The worker that is the next hop. None: the route is gone.
-    pub next_hop: Option<Ipv4Addr>,
+    pub next_hop: Option<IpAddr>,
 }
 
 /// The routes of a switch, with all remembered changes.
 #[derive(Clone, Debug, Default)]
 pub struct RouteHistory {
-    before: BTreeMap<Ipv4Net, Ipv4Addr>,
+    before: BTreeMap<IpNet, IpAddr>,
     /// Changes in order of time.
     changes: Vec<RouteChange>,
 }
@@ -46,7 +46,7 @@ impl RouteHistory {
 
     /// Returns the fate of the routes to `next_hop`; each counts until it first moves to another
     /// next hop.
-    pub fn departures(&self, next_hop: Ipv4Addr, fault: Micros) -> Departures {
+    pub fn departures(&self, next_hop: IpAddr, fault: Micros) -> Departures {
         let mut held = self.before.clone();
         let mut changes = self.changes.iter().peekable();
         while let Some(change) = changes.next_if(|change| change.at < fault) {
@@ -84,7 +84,7 @@ impl Departures {
     }
 }
 
-fn apply(routes: &mut BTreeMap<Ipv4Net, Ipv4Addr>, change: &RouteChange) {
+fn apply(routes: &mut BTreeMap<IpNet, IpAddr>, change: &RouteChange) {
     match change.next_hop {
         Some(next_hop) => routes.insert(change.prefix, next_hop),
         None => routes.remove(&change.prefix),
@@ -93,15 +93,17 @@ fn apply(routes: &mut BTreeMap<Ipv4Net, Ipv4Addr>, change: &RouteChange) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
-    const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 10);
-    const OTHER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 20);
+    const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 10));
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 20));
 
-    fn history(changes: &[(Micros, u8, Option<Ipv4Addr>)]) -> RouteHistory {
+    fn history(changes: &[(Micros, u8, Option<IpAddr>)]) -> RouteHistory {
         let mut history = RouteHistory::default();
         for &(at, last, next_hop) in changes {
-            let prefix = Ipv4Addr::new(10, 100, 0, last).into();
+            let prefix = IpAddr::from(Ipv4Addr::new(10, 100, 0, last)).into();
             history.push(RouteChange { at, prefix, next_hop });
         }
         history

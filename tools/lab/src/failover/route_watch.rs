@@ -1,12 +1,12 @@
 //! Receives from the kernel of a switch each route that its routing daemon sets, by rtnetlink(7).
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage};
@@ -21,8 +21,8 @@ use crate::load::{Clock, Micros};
 use crate::namespace::Namespace;
 use crate::threads::{Stop, Threads};
 
-/// RTNLGRP_IPV4_ROUTE of linux/rtnetlink.h.
-const IPV4_ROUTES: u32 = 7;
+/// RTNLGRP_IPV4_ROUTE and RTNLGRP_IPV6_ROUTE of linux/rtnetlink.h.
+const ROUTES: [u32; 2] = [7, 11];
 /// Receive buffer for messages that arrive while this thread does not run: some ten thousand.
 const BUFFER_BYTES: usize = 64 << 20;
 /// Interval at which the thread checks whether it must end.
@@ -52,11 +52,7 @@ impl RouteWatch {
             // Read after the subscription: a change between the two comes twice, and none is
             // missed.
             for route in dump(u32::from(RouteHeader::RT_TABLE_MAIN))? {
-                let IpNet::V4(prefix) = route.prefix else { continue };
-                let next_hop = route.next_hop.and_then(|next_hop| match next_hop {
-                    IpAddr::V4(next_hop) => Some(next_hop),
-                    IpAddr::V6(_) => None,
-                });
+                let (prefix, next_hop) = (route.prefix, route.next_hop);
                 shared.history().push(RouteChange { at, prefix, next_hop });
             }
             Ok(socket)
@@ -71,7 +67,7 @@ impl RouteWatch {
     ///
     /// # Errors
     /// When changes were missed.
-    pub(super) fn departures(&self, next_hop: Ipv4Addr, fault: Micros) -> Result<Departures> {
+    pub(super) fn departures(&self, next_hop: IpAddr, fault: Micros) -> Result<Departures> {
         anyhow::ensure!(
             !self.shared.has_missed.load(Ordering::Relaxed),
             "too many routes changed at once: some were not seen"
@@ -112,13 +108,13 @@ fn listen() -> Result<Socket> {
     setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).context("receive buffer")?;
     setsockopt(&socket, sockopt::ReceiveTimeout, &PATIENCE)?;
     socket.bind(&SocketAddr::new(0, 0))?;
-    socket.add_membership(IPV4_ROUTES)?;
+    ROUTES.iter().try_for_each(|&group| socket.add_membership(group))?;
     Ok(socket)
 }
 
 /// Returns the routes through a gateway, of the main table, that a datagram reports as set or
 /// deleted.
-fn changes(datagram: &[u8]) -> Vec<(Ipv4Net, Option<Ipv4Addr>)> {
+fn changes(datagram: &[u8]) -> Vec<(IpNet, Option<IpAddr>)> {
     let mut found = Vec::new();
     let mut rest = datagram;
     while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) {
@@ -136,18 +132,24 @@ fn changes(datagram: &[u8]) -> Vec<(Ipv4Net, Option<Ipv4Addr>)> {
     found
 }
 
-fn read(message: &RouteMessage) -> Option<(Ipv4Net, Option<Ipv4Addr>)> {
+fn read(message: &RouteMessage) -> Option<(IpNet, Option<IpAddr>)> {
     let mut destination = None;
     let mut gateway = None;
     for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Destination(RouteAddress::Inet(address)) => {
-                destination = Some(*address);
-            }
-            RouteAttribute::Gateway(RouteAddress::Inet(address)) => gateway = Some(*address),
+            RouteAttribute::Destination(address) => destination = self::address(address),
+            RouteAttribute::Gateway(gateway_address) => gateway = address(gateway_address),
             _ => {}
         }
     }
-    let prefix = Ipv4Net::new(destination?, message.header.destination_prefix_length).ok()?;
+    let prefix = IpNet::new(destination?, message.header.destination_prefix_length).ok()?;
     (message.header.table == RouteHeader::RT_TABLE_MAIN).then_some((prefix, Some(gateway?)))
+}
+
+fn address(of: &RouteAddress) -> Option<IpAddr> {
+    match of {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
 }

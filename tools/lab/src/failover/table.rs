@@ -1,10 +1,11 @@
-//! The table of faults: one line each, and the medians of many runs. Pure.
+//! The table of faults: one line each, with one for each address family below it, and the medians
+//! of many runs. Pure.
 
 use std::fmt::Write;
 
-use super::observation::{Observation, median};
+use super::observation::{Observation, OfVersion, Side, median};
 use super::promise::Promise;
-use crate::load::{Micros, Pause};
+use crate::load::{ConnectionReport, IpVersion, Micros, Pause};
 
 const COLUMNS: usize = 10;
 const HEAD: [&str; COLUMNS] = [
@@ -29,12 +30,15 @@ pub fn head() -> String {
     aligned_to(&WIDTHS, &HEAD.map(str::to_owned), "")
 }
 
-/// Returns one row of the table.
+/// Returns one row of the table, and below it one for each address family if homes have both.
 pub fn row(promise: Promise, seen: &Observation) -> String {
-    aligned_to(&WIDTHS, &line(seen), &verdict(promise, seen))
+    let mut rows = vec![aligned_to(&WIDTHS, &line(seen), &verdict(promise, seen))];
+    rows.extend(seen.versions.iter().map(|of| aligned_to(&WIDTHS, &line_of_version(of), "")));
+    rows.join("\n")
 }
 
-/// Returns a line for each observation; missed promises stand below.
+/// Returns a line for each observation, and one for each address family below it; missed promises
+/// stand below all.
 pub fn render(rows: &[(Promise, Observation)]) -> String {
     let mut missed = String::new();
     let mut lines: Vec<[String; COLUMNS]> = Vec::new();
@@ -53,6 +57,10 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
             let _ = writeln!(missed, "{}: {count} connections: {cause}", seen.name);
         }
         lines.push(line(seen));
+        for of in &seen.versions {
+            lines.push(line_of_version(of));
+            verdicts.push(String::new());
+        }
     }
     let mut text = aligned(&HEAD.map(str::to_owned), &lines, &verdicts);
     text.push_str(
@@ -68,13 +76,39 @@ pub fn render(rows: &[(Promise, Observation)]) -> String {
 }
 
 fn line(seen: &Observation) -> [String; COLUMNS] {
-    let connections = &seen.connections;
+    let [gap_up, gap_down, lost, broken, young] = traffic(&seen.up, &seen.down, &seen.connections);
     [
         seen.name.clone(),
-        format!("{} / {}", millis(seen.up.gap_median), millis(seen.up.gap_max)),
-        format!("{} / {}", millis(seen.down.gap_median), millis(seen.down.gap_max)),
+        gap_up,
+        gap_down,
         millis(longest_pause(seen)),
-        format!("{}, {} of {}", seen.up.lost, seen.down.lost, seen.up.sent + seen.down.sent),
+        lost,
+        broken,
+        young,
+        seen.moves.to_string(),
+        last_route(seen),
+        match seen.whole_after {
+            Some(time) => format!("{:.1} s", time as f64 / 1e6),
+            None if seen.has_waited => "never".into(),
+            None => "-".into(),
+        },
+    ]
+}
+
+fn line_of_version(of: &OfVersion) -> [String; COLUMNS] {
+    let [gap_up, gap_down, lost, broken, young] = traffic(&of.up, &of.down, &of.connections);
+    let nothing = String::new;
+    let name = format!("  {}", of.version);
+    [name, gap_up, gap_down, nothing(), lost, broken, young, nothing(), nothing(), nothing()]
+}
+
+/// Returns the cells about packets and connections: gaps up and down, lost, broken, young.
+fn traffic(up: &Side, down: &Side, connections: &ConnectionReport) -> [String; 5] {
+    let gap = |side: &Side| format!("{} / {}", millis(side.gap_median), millis(side.gap_max));
+    [
+        gap(up),
+        gap(down),
+        format!("{}, {} of {}", up.lost, down.lost, up.sent + down.sent),
         format!(
             "{} of {}",
             connections.broken + connections.broken_before,
@@ -84,13 +118,6 @@ fn line(seen: &Observation) -> [String; COLUMNS] {
             "{}, {} of {}",
             connections.younger_broken, connections.unopened, connections.younger
         ),
-        seen.moves.to_string(),
-        last_route(seen),
-        match seen.whole_after {
-            Some(time) => format!("{:.1} s", time as f64 / 1e6),
-            None if seen.has_waited => "never".into(),
-            None => "-".into(),
-        },
     ]
 }
 
@@ -110,7 +137,8 @@ fn last_route(seen: &Observation) -> String {
     format!("{}, {} of {}", millis(last), routes.left, routes.routes)
 }
 
-/// Returns the medians of the runs of each event, in the order of their first appearance.
+/// Returns the medians of the runs of each event, in the order of their first appearance, with a
+/// line for each address family below them.
 pub fn summary(rows: &[(Promise, Observation)]) -> String {
     let mut names: Vec<&str> = Vec::new();
     let counts = |(_, seen): &&(Promise, Observation)| !seen.is_repeated;
@@ -126,12 +154,7 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
             rows.iter().filter(counts).filter(|(_, seen)| seen.kind == name).collect();
         let seen = || of.iter().map(|(_, seen)| seen);
         let spread = |value: &dyn Fn(&Observation) -> Option<Micros>| {
-            let mut values: Vec<Micros> = seen().filter_map(value).collect();
-            values.sort_unstable();
-            let most = values.last().copied();
-            most.map_or("-".into(), |most| {
-                format!("{} / {}", millis(median(&values)), millis(most))
-            })
+            spread(seen().filter_map(value).collect())
         };
         let sum = |value: fn(&Observation) -> u64| seen().map(value).sum::<u64>();
         let kept = of.iter().filter(|(promise, seen)| promise.missed(seen).is_empty()).count();
@@ -148,12 +171,48 @@ pub fn summary(rows: &[(Promise, Observation)]) -> String {
             spread(&|it| it.whole_after.or(it.has_waited.then_some(Micros::MAX))),
         ]);
         verdicts.push(format!("{kept} of {} kept", of.len()));
+        for version in IpVersion::ALL {
+            let versions = seen().flat_map(|seen| &seen.versions);
+            let of_version: Vec<&OfVersion> = versions.filter(|it| it.version == version).collect();
+            if !of_version.is_empty() {
+                lines.push(summary_of_version(version, &of_version));
+                verdicts.push(String::new());
+            }
+        }
     }
     let mut head = HEAD.map(str::to_owned);
     head[1] = "longest gap up, ms".into();
     head[2] = "longest gap down, ms".into();
     head[9] = "copies after, ms".into();
     aligned(&head, &lines, &verdicts) + "each: median / most of the runs; losses are sums\n"
+}
+
+fn summary_of_version(version: IpVersion, runs: &[&OfVersion]) -> [String; COLUMNS] {
+    let gap =
+        |side: fn(&OfVersion) -> &Side| spread(runs.iter().map(|run| side(run).gap_max).collect());
+    let sum = |value: fn(&OfVersion) -> u64| runs.iter().map(|run| value(run)).sum::<u64>();
+    let young =
+        sum(|it| (it.connections.younger_broken + it.connections.unopened) as u64).to_string();
+    let nothing = String::new;
+    [
+        format!("  {version}"),
+        gap(|it| &it.up),
+        gap(|it| &it.down),
+        nothing(),
+        format!("{}, {}", sum(|it| it.up.lost), sum(|it| it.down.lost)),
+        sum(|it| it.connections.broken as u64).to_string(),
+        young,
+        nothing(),
+        nothing(),
+        nothing(),
+    ]
+}
+
+/// Returns the median of values and the greatest; "-" if there are none.
+fn spread(mut values: Vec<Micros>) -> String {
+    values.sort_unstable();
+    let most = values.last().copied();
+    most.map_or("-".into(), |most| format!("{} / {}", millis(median(&values)), millis(most)))
 }
 
 /// Returns whether the promise was kept or missed, and whether the row counts.
@@ -270,6 +329,37 @@ mod tests {
         let reason = "repeated: kill -9 node1: the sender itself paused for up to 83 ms";
         assert!(text.contains(reason), "{text}");
         assert!(summary(&rows).contains("1 of 1 kept"));
+    }
+
+    /// Returns an observation of which all losses are of IPv6.
+    fn seen_of_both() -> (Promise, Observation) {
+        let (promise, mut seen) = seen(4, 35_000);
+        let of = |version, lost, gap_max| OfVersion {
+            version,
+            up: Side { sent: 500, lost, gap_max, ..Side::default() },
+            ..OfVersion::default()
+        };
+        seen.versions = vec![of(IpVersion::V4, 0, 7_000), of(IpVersion::V6, 4, 35_000)];
+        (promise, seen)
+    }
+
+    #[test]
+    fn each_family_has_a_line_below_that_of_both() {
+        let rows = [seen_of_both(), seen_of_both()];
+        let text = render(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        for (line, words) in
+            [(2, ["  IPv4", "0 / 7", "0, 0 of 500"]), (6, ["  IPv6", "0 / 35", "4, 0 of 500"])]
+        {
+            for word in words {
+                assert!(lines[line].contains(word), "{word}: {text}");
+            }
+        }
+        assert!(row(rows[0].0, &rows[0].1).lines().nth(2).unwrap().contains("4, 0 of 500"));
+        let text = summary(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[2].contains("  IPv4") && lines[2].contains("7 / 7"), "{text}");
+        assert!(lines[3].contains("  IPv6") && lines[3].contains("8, 0"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! connection.
 
 use std::io::{Error, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,9 @@ use tokio::time::{sleep, timeout};
 
 use super::clock::Clock;
 use super::content::{Content, Sender};
+use super::ip_version::IpVersion;
 use super::ledger::{Ledger, Pattern};
+use super::server_address::ServerAddress;
 
 /// Bytes of the greeting, with which a home requests a task.
 pub(super) const GREETING_LEN: usize = 16;
@@ -71,7 +73,7 @@ pub(super) struct Shared {
     pub(super) ledger: Arc<Mutex<Ledger>>,
     /// Number of calls to idle connections so far.
     pub(super) calls: watch::Receiver<u64>,
-    pub(super) server: SocketAddrV4,
+    pub(super) server: ServerAddress,
 }
 
 impl Shared {
@@ -87,7 +89,7 @@ pub(super) struct Client {
     pub(super) pattern: Pattern,
     pub(super) task: Task,
     /// Address of the home.
-    pub(super) local: Ipv4Addr,
+    pub(super) local: IpAddr,
     /// Time between two questions.
     pub(super) interval: Duration,
 }
@@ -99,7 +101,7 @@ impl Client {
         let stream = match timeout(SILENCE, self.connect()).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(_)) | Err(_) => {
-                self.shared.ledger().unopened(begun);
+                self.shared.ledger().unopened(begun, self.local.into());
                 return false;
             }
         };
@@ -115,12 +117,17 @@ impl Client {
     /// Opens a connection from the home's address. It counts as established at the end of the
     /// home's TCP handshake.
     async fn connect(&self) -> Result<TcpStream, Error> {
-        let socket = TcpSocket::new_v4()?;
-        socket.bind(SocketAddrV4::new(self.local, 0).into())?;
-        let mut stream = socket.connect(self.shared.server.into()).await?;
+        let version = IpVersion::from(self.local);
+        let socket = match version {
+            IpVersion::V4 => TcpSocket::new_v4()?,
+            IpVersion::V6 => TcpSocket::new_v6()?,
+        };
+        socket.bind(SocketAddr::new(self.local, 0))?;
+        let mut stream = socket.connect(self.shared.server.reached_from(self.local)).await?;
         stream.set_nodelay(true)?;
         stream.write_all(&self.task.greeting(self.number)).await?;
-        self.shared.ledger().established(self.number, self.pattern, self.shared.clock.now());
+        let now = self.shared.clock.now();
+        self.shared.ledger().established(self.number, self.pattern, version, now);
         Ok(stream)
     }
 

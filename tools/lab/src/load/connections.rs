@@ -3,7 +3,7 @@
 //! Two threads, one in the homes' namespace and one in the server's, each run all their connections
 //! as tasks.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -18,6 +18,7 @@ use super::client::{Client, SILENCE, Shared, Task};
 use super::clock::Clock;
 use super::ledger::{Ledger, Pattern};
 use super::server;
+use super::server_address::ServerAddress;
 use crate::condition::wait_for;
 use crate::namespace::Namespace;
 
@@ -84,8 +85,8 @@ impl Connections {
     pub fn start(
         clock: Clock,
         mixture: Mixture,
-        homes: (&Namespace, &[Ipv4Addr]),
-        server: (&Namespace, SocketAddrV4),
+        homes: (&Namespace, &[IpAddr]),
+        server: (&Namespace, ServerAddress),
     ) -> Result<Self> {
         ensure!(!homes.1.is_empty(), "no homes");
         let (calls, called) = watch::channel(0);
@@ -94,16 +95,19 @@ impl Connections {
         let mut connections =
             Self { clock, ledger, calls, lasting: mixture.lasting() as usize, threads: Vec::new() };
         let (is_listening, listens) = std::sync::mpsc::channel();
-        connections.thread(server.0, "tcp-server", async move {
-            let listener = server::bind(server.1).await;
-            let bound = listener.as_ref().map(|_| ()).map_err(|error| format!("{error:#}"));
-            // The caller waits for this result.
-            let _ = is_listening.send(bound);
-            if let Ok(listener) = listener {
-                server::listen(listener).await;
-            }
-        })?;
-        listens.recv()?.map_err(|error| anyhow::anyhow!("{}: {error}", server.1))?;
+        for address in server.1.all() {
+            let is_listening = is_listening.clone();
+            connections.thread(server.0, "tcp-server", async move {
+                let listener = server::bind(address).await;
+                let bound = listener.as_ref().map(|_| ()).map_err(|error| format!("{error:#}"));
+                // The caller waits for this result.
+                let _ = is_listening.send(bound);
+                if let Ok(listener) = listener {
+                    server::listen(listener).await;
+                }
+            })?;
+            listens.recv()?.map_err(|error| anyhow::anyhow!("{address}: {error}"))?;
+        }
         let addresses = homes.1.to_vec();
         connections
             .thread(homes.0, "tcp-homes", async move { open(shared, mixture, addresses).await })?;
@@ -178,7 +182,7 @@ impl Drop for Connections {
 }
 
 /// Opens all connections and keeps them up permanently.
-async fn open(shared: Shared, mixture: Mixture, homes: Vec<Ipv4Addr>) {
+async fn open(shared: Shared, mixture: Mixture, homes: Vec<IpAddr>) {
     let numbers = Arc::new(AtomicU32::new(1));
     for position in 0..mixture.lasting() {
         let (pattern, task) = mixture.lasting_kind(position);
@@ -207,7 +211,7 @@ fn client(
     numbers: &AtomicU32,
     pattern: Pattern,
     task: Task,
-    local: Ipv4Addr,
+    local: IpAddr,
 ) -> Client {
     let number = numbers.fetch_add(1, Ordering::Relaxed);
     Client { shared: shared.clone(), number, pattern, task, local, interval: INTERVAL }

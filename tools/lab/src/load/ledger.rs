@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::clock::{Micros, Window};
+use super::ip_version::IpVersion;
 
 /// Connections younger than this at a fault are counted separately: their copies may not have been
 /// made yet.
@@ -28,6 +29,7 @@ pub enum Pattern {
 #[derive(Clone, Debug)]
 struct Connection {
     pattern: Pattern,
+    version: IpVersion,
     established: Micros,
     /// Time of the last expected data.
     last_good: Micros,
@@ -46,7 +48,7 @@ struct End {
 pub struct Ledger {
     connections: BTreeMap<u32, Connection>,
     /// Start times of the failed attempts.
-    unopened: Vec<Micros>,
+    unopened: Vec<(Micros, IpVersion)>,
 }
 
 /// What happened to the connections around a fault.
@@ -74,8 +76,9 @@ pub struct ConnectionReport {
 
 impl Ledger {
     /// Records that connection `number` is established.
-    pub fn established(&mut self, number: u32, pattern: Pattern, now: Micros) {
-        let connection = Connection { pattern, established: now, last_good: now, end: None };
+    pub fn established(&mut self, number: u32, pattern: Pattern, version: IpVersion, now: Micros) {
+        let (established, last_good) = (now, now);
+        let connection = Connection { pattern, version, established, last_good, end: None };
         self.connections.insert(number, connection);
     }
 
@@ -103,8 +106,8 @@ impl Ledger {
     }
 
     /// Records an attempt, begun at `begun`, that led to no connection.
-    pub fn unopened(&mut self, begun: Micros) {
-        self.unopened.push(begun);
+    pub fn unopened(&mut self, begun: Micros, version: IpVersion) {
+        self.unopened.push((begun, version));
     }
 
     /// Returns the number of open lasting connections; with a pattern, only those of that pattern.
@@ -130,10 +133,17 @@ impl Ledger {
         last.map_or(0, |last| now.saturating_sub(last))
     }
 
-    /// Returns what happened within the window, with a fault at a time in it.
-    pub fn report(&self, window: Window, fault: Micros) -> ConnectionReport {
+    /// Returns what happened within the window, with a fault at a time in it; with a version of IP,
+    /// only to connections of that version.
+    pub fn report(
+        &self,
+        window: Window,
+        fault: Micros,
+        version: Option<IpVersion>,
+    ) -> ConnectionReport {
         let mut report = ConnectionReport::default();
-        for connection in self.connections.values() {
+        let is_meant = |of: IpVersion| version.is_none_or(|version| version == of);
+        for connection in self.connections.values().filter(|it| is_meant(it.version)) {
             let ended = connection.end.as_ref();
             if ended.is_some_and(|end| end.at < window.start)
                 || connection.established >= window.end
@@ -159,14 +169,16 @@ impl Ledger {
             }
         }
         let after = Window { start: fault, end: window.end };
-        report.unopened = self.unopened.iter().filter(|&&begun| after.contains(begun)).count();
+        let is_counted =
+            |&&(begun, of): &&(Micros, IpVersion)| after.contains(begun) && is_meant(of);
+        report.unopened = self.unopened.iter().filter(is_counted).count();
         report
     }
 
     /// Forgets connections that ended, and attempts that began, before `time`.
     pub fn forget_before(&mut self, time: Micros) {
         self.connections.retain(|_, it| it.end.as_ref().is_none_or(|end| end.at >= time));
-        self.unopened.retain(|&begun| begun >= time);
+        self.unopened.retain(|&(begun, _)| begun >= time);
     }
 }
 
@@ -181,12 +193,12 @@ mod tests {
     #[test]
     fn connection_counts_as_established_after_a_tenth_of_a_second() {
         let mut ledger = Ledger::default();
-        ledger.established(1, Pattern::Dialogue, SECOND);
-        ledger.established(2, Pattern::Idle, FAULT - YOUNG);
-        ledger.established(3, Pattern::Short, FAULT - YOUNG + 1);
-        ledger.established(4, Pattern::Short, FAULT + SECOND);
-        ledger.established(5, Pattern::Short, WINDOW.end);
-        let report = ledger.report(WINDOW, FAULT);
+        ledger.established(1, Pattern::Dialogue, IpVersion::V4, SECOND);
+        ledger.established(2, Pattern::Idle, IpVersion::V4, FAULT - YOUNG);
+        ledger.established(3, Pattern::Short, IpVersion::V4, FAULT - YOUNG + 1);
+        ledger.established(4, Pattern::Short, IpVersion::V4, FAULT + SECOND);
+        ledger.established(5, Pattern::Short, IpVersion::V4, WINDOW.end);
+        let report = ledger.report(WINDOW, FAULT, None);
         assert_eq!((report.established, report.idle, report.younger), (2, 1, 2));
         assert_eq!((report.broken, report.younger_broken), (0, 0));
     }
@@ -195,9 +207,9 @@ mod tests {
     fn broken_connections_are_counted_by_age_and_cause() {
         let mut ledger = Ledger::default();
         for number in 0..6 {
-            ledger.established(number, Pattern::Dialogue, SECOND);
+            ledger.established(number, Pattern::Dialogue, IpVersion::V4, SECOND);
         }
-        ledger.established(6, Pattern::Short, FAULT - 1);
+        ledger.established(6, Pattern::Short, IpVersion::V4, FAULT - 1);
         ledger.broke(0, 9 * SECOND, "reset");
         ledger.broke(1, FAULT - 1, "reset");
         ledger.broke(2, FAULT, "reset");
@@ -205,13 +217,13 @@ mod tests {
         ledger.broke(4, WINDOW.end, "reset");
         ledger.closed(5, FAULT + SECOND);
         ledger.broke(6, FAULT + 2, "reset");
-        let report = ledger.report(WINDOW, FAULT);
+        let report = ledger.report(WINDOW, FAULT, None);
         assert_eq!((report.established, report.broken, report.broken_before), (4, 2, 1));
         assert_eq!((report.younger, report.younger_broken), (1, 1));
         assert_eq!(report.youngest_broken, 1);
-        ledger.established(7, Pattern::Short, FAULT + 1);
+        ledger.established(7, Pattern::Short, IpVersion::V4, FAULT + 1);
         ledger.broke(7, FAULT + 2, "reset");
-        let report = ledger.report(WINDOW, FAULT);
+        let report = ledger.report(WINDOW, FAULT, None);
         assert_eq!((report.younger_broken, report.youngest_broken), (2, 1));
         let causes = [("no answer".to_owned(), 1), ("reset".to_owned(), 4)];
         assert_eq!(report.causes, causes.into());
@@ -220,21 +232,21 @@ mod tests {
     #[test]
     fn only_the_first_end_of_a_connection_counts() {
         let mut ledger = Ledger::default();
-        ledger.established(1, Pattern::Dialogue, SECOND);
+        ledger.established(1, Pattern::Dialogue, IpVersion::V4, SECOND);
         ledger.closed(1, FAULT + 1);
         ledger.broke(1, FAULT + 2, "reset");
-        assert_eq!(ledger.report(WINDOW, FAULT).broken, 0);
+        assert_eq!(ledger.report(WINDOW, FAULT, None).broken, 0);
         // The end of an unknown number is ignored.
         ledger.broke(9, FAULT + 2, "reset");
-        assert_eq!(ledger.report(WINDOW, FAULT).causes.len(), 0);
+        assert_eq!(ledger.report(WINDOW, FAULT, None).causes.len(), 0);
     }
 
     #[test]
     fn connection_that_has_not_answered_a_call_is_silent() {
         let mut ledger = Ledger::default();
-        ledger.established(1, Pattern::Idle, SECOND);
-        ledger.established(2, Pattern::Download, SECOND);
-        ledger.established(3, Pattern::Short, SECOND);
+        ledger.established(1, Pattern::Idle, IpVersion::V4, SECOND);
+        ledger.established(2, Pattern::Download, IpVersion::V4, SECOND);
+        ledger.established(3, Pattern::Short, IpVersion::V4, SECOND);
         assert_eq!((ledger.silent_since(2 * SECOND), ledger.open(None)), (2, 2));
         assert_eq!(ledger.idle_for(31 * SECOND), 30 * SECOND);
         ledger.good(1, 2 * SECOND);
@@ -247,10 +259,26 @@ mod tests {
     #[test]
     fn failed_attempts_count_after_the_fault_only() {
         let mut ledger = Ledger::default();
-        ledger.unopened(FAULT - 1);
-        ledger.unopened(FAULT);
-        assert_eq!(ledger.report(WINDOW, FAULT).unopened, 1);
+        ledger.unopened(FAULT - 1, IpVersion::V4);
+        ledger.unopened(FAULT, IpVersion::V4);
+        assert_eq!(ledger.report(WINDOW, FAULT, None).unopened, 1);
         ledger.forget_before(WINDOW.end);
-        assert_eq!(ledger.report(WINDOW, FAULT).unopened, 0);
+        assert_eq!(ledger.report(WINDOW, FAULT, None).unopened, 0);
+    }
+
+    #[test]
+    fn connections_of_each_version_are_counted_apart() {
+        let mut ledger = Ledger::default();
+        ledger.established(1, Pattern::Dialogue, IpVersion::V4, SECOND);
+        ledger.established(2, Pattern::Dialogue, IpVersion::V6, SECOND);
+        ledger.broke(2, FAULT + 1, "reset");
+        ledger.unopened(FAULT, IpVersion::V6);
+        let of = |version| {
+            let report = ledger.report(WINDOW, FAULT, version);
+            (report.established, report.broken, report.unopened)
+        };
+        assert_eq!(of(None), (2, 1, 1));
+        assert_eq!(of(Some(IpVersion::V4)), (1, 0, 0));
+        assert_eq!(of(Some(IpVersion::V6)), (1, 1, 1));
     }
 }

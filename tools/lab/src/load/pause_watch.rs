@@ -280,7 +280,7 @@ mod tests {
             namespace.ip("link add br0 type bridge").unwrap();
             namespace.ip("addr add 10.9.0.254/24 dev br0").unwrap();
             namespace.ip("link set br0 up").unwrap();
-            let switch = Switch::start(&lab, namespace, kind, Network::Access, 2, PACKAGED_BFD);
+            let switch = Switch::start(&lab, namespace, kind, Network::Access, 2, PACKAGED_BFD, "");
             let switch = switch.unwrap();
             // A child has another name until it has executed the daemon.
             wait_for("daemons of a switch under watch", DEADLINE, || {

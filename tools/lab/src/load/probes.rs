@@ -1,15 +1,16 @@
-//! Numbered datagrams, one each way and interval, on a flow of each of several homes.
+//! Numbered datagrams, one each way and interval, on a flow of each of several home addresses, of
+//! either family.
 //!
 //! ```text
-//!   home socket n  --up, numbered-->    weir  -->  the one server socket, which learns the public
-//!                                                  endpoint of flow n
+//!   home socket n  --up, numbered-->    weir  -->  the server socket of the family, which learns
+//!                                                  the public endpoint of flow n
 //!   home socket n  <--numbered, down--  weir  <--  and sends to the last endpoint of flow n
 //! ```
 //!
 //! Each direction is sent by its own clock, so that a loss in one does not hide a loss in the
 //! other. Neither socket is connected: an ICMP error must not consume a packet.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use anyhow::{Context, Result};
 use socket2::SockRef;
 
 use super::clock::{Clock, Micros, Window};
+use super::ip_version::IpVersion;
+use super::server_address::ServerAddress;
 use super::stream_log::{Bin, StreamLog, StreamReport};
 use crate::condition::wait_for;
 use crate::namespace::Namespace;
@@ -36,9 +39,9 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub struct ProbePlan {
     /// Addresses of the homes, one flow each.
-    pub homes: Vec<Ipv4Addr>,
-    /// Address on which the server listens.
-    pub server: SocketAddrV4,
+    pub homes: Vec<IpAddr>,
+    /// Addresses on which the server listens.
+    pub server: ServerAddress,
     /// Time between two datagrams of a flow and direction.
     pub interval: Duration,
 }
@@ -46,6 +49,8 @@ pub struct ProbePlan {
 /// Both directions of a flow within a window.
 #[derive(Clone, Debug, Default)]
 pub struct FlowReport {
+    /// Version of IP.
+    pub version: IpVersion,
     /// Home to server.
     pub up: StreamReport,
     /// Server to home.
@@ -67,6 +72,7 @@ pub struct Change {
 
 #[derive(Debug, Default)]
 struct Flow {
+    version: IpVersion,
     up: Mutex<StreamLog>,
     down: Mutex<StreamLog>,
     endpoint: Mutex<Endpoint>,
@@ -104,11 +110,13 @@ impl Probes {
         homes: &Namespace,
         server: &Namespace,
     ) -> Result<Self> {
-        let flows = plan.homes.iter().map(|_| Flow::default()).collect();
+        let flow = |&home: &IpAddr| Flow { version: home.into(), ..Flow::default() };
+        let flows = plan.homes.iter().map(flow).collect();
         let shared = Arc::new(Shared { clock, interval: plan.interval, flows });
-        let at_server = server.enter(|| socket(plan.server))?;
+        let at_server = server.enter(|| plan.server.all().map(socket).collect());
+        let at_server: Vec<UdpSocket> = at_server?;
         let at_home = homes
-            .enter(|| plan.homes.iter().map(|&home| socket(SocketAddrV4::new(home, 0))).collect());
+            .enter(|| plan.homes.iter().map(|&home| socket(SocketAddr::new(home, 0))).collect());
         let at_home: Vec<UdpSocket> = at_home?;
         let mut threads = Threads::default();
         for (flow, socket) in at_home.iter().enumerate() {
@@ -116,12 +124,17 @@ impl Probes {
             let receive = move |stop: &Stop| receive_at_home(&it, stop, flow, &socket);
             threads.spawn(&format!("probe-home-{flow}"), receive)?;
         }
-        let (it, socket) = (Arc::clone(&shared), at_server.try_clone()?);
-        threads.spawn("probe-server", move |stop| receive_at_server(&it, stop, &socket))?;
+        for (number, socket) in at_server.iter().enumerate() {
+            let (it, socket) = (Arc::clone(&shared), socket.try_clone()?);
+            let receive = move |stop: &Stop| receive_at_server(&it, stop, &socket);
+            threads.spawn(&format!("probe-server-{number}"), receive)?;
+        }
         let it = Arc::clone(&shared);
         threads.spawn("probe-down", move |stop| send_from_server(&it, stop, &at_server))?;
-        let (it, to) = (Arc::clone(&shared), plan.server);
-        threads.spawn("probe-up", move |stop| send_from_homes(&it, stop, &at_home, to))?;
+        let to = plan.homes.iter().map(|&home| plan.server.reached_from(home));
+        let paths: Vec<_> = at_home.into_iter().zip(to).collect();
+        let it = Arc::clone(&shared);
+        threads.spawn("probe-up", move |stop| send_from_homes(&it, stop, &paths))?;
         let probes = Self { shared, _threads: threads };
         probes.wait_working()?;
         Ok(probes)
@@ -147,6 +160,7 @@ impl Probes {
     pub fn report(&self, window: Window) -> Vec<FlowReport> {
         let flows = self.shared.flows.iter();
         let report = |flow: &Flow| FlowReport {
+            version: flow.version,
             up: lock(&flow.up).report(window),
             down: lock(&flow.down).report(window),
             moved: lock(&flow.endpoint).changes_within(window),
@@ -204,7 +218,7 @@ impl Shared {
     }
 }
 
-fn socket(local: SocketAddrV4) -> Result<UdpSocket> {
+fn socket(local: SocketAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(local).with_context(|| format!("probe socket {local}"))?;
     SockRef::from(&socket).set_recv_buffer_size(BUFFER)?;
     socket.set_read_timeout(Some(STOP_POLL))?;
@@ -225,9 +239,10 @@ fn parse(bytes: &[u8]) -> Option<(usize, u64)> {
     Some((usize::try_from(u64::from_be_bytes(*flow)).ok()?, u64::from_be_bytes(*number)))
 }
 
-fn send_from_homes(shared: &Shared, stop: &Stop, sockets: &[UdpSocket], server: SocketAddrV4) {
+/// `paths`: the socket of each flow, and the address of the server.
+fn send_from_homes(shared: &Shared, stop: &Stop, paths: &[(UdpSocket, SocketAddr)]) {
     shared.each_interval(stop, || {
-        for (number, (flow, socket)) in shared.flows.iter().zip(sockets).enumerate() {
+        for (number, (flow, (socket, server))) in shared.flows.iter().zip(paths).enumerate() {
             let packet = lock(&flow.up).send(shared.clock.now());
             // A packet that cannot be sent is lost, and counts as lost.
             let _ = socket.send_to(&datagram(number, packet), server);
@@ -235,10 +250,12 @@ fn send_from_homes(shared: &Shared, stop: &Stop, sockets: &[UdpSocket], server: 
     });
 }
 
-fn send_from_server(shared: &Shared, stop: &Stop, socket: &UdpSocket) {
+/// `sockets`: that of IPv4, then that of IPv6 if there is one.
+fn send_from_server(shared: &Shared, stop: &Stop, sockets: &[UdpSocket]) {
     shared.each_interval(stop, || {
         for (number, flow) in shared.flows.iter().enumerate() {
             let Some(endpoint) = lock(&flow.endpoint).now else { continue };
+            let Some(socket) = sockets.get(flow.version as usize) else { continue };
             let packet = lock(&flow.down).send(shared.clock.now());
             let _ = socket.send_to(&datagram(number, packet), endpoint);
         }
@@ -316,9 +333,13 @@ mod tests {
         let clock = Clock::start();
         let lab = crate::Lab::open().unwrap();
         let namespace = lab.namespace("loop").unwrap();
+        namespace.sysctl("ipv6/conf/all/disable_ipv6", 0).unwrap();
         let plan = ProbePlan {
-            homes: vec![Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)],
-            server: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7200),
+            homes: ["127.0.0.2", "127.0.0.3", "::1"].map(|home| home.parse().unwrap()).to_vec(),
+            server: ServerAddress {
+                ipv4: "127.0.0.1:7200".parse().unwrap(),
+                ipv6: "[::1]:7200".parse().ok(),
+            },
             interval: Duration::from_millis(1),
         };
         let probes = Probes::start(clock, &plan, &namespace, &namespace).unwrap();

@@ -1,6 +1,6 @@
 //! The server's end of the connections, as tasks of one thread in its namespace.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -28,7 +28,7 @@ pub(super) async fn listen(listener: TcpListener) {
     }
 }
 
-pub(super) async fn bind(address: SocketAddrV4) -> Result<TcpListener> {
+pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener> {
     Ok(TcpListener::bind(address).await?)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use weir_lab::cluster::{ClusterLab, ClusterNode};
 use weir_lab::failover::{Observation, Observer, Pace};
+use weir_lab::services::{SERVER, SERVER6};
 
 /// Time watched at once.
 const SLICE: Duration = Duration::from_secs(2);
@@ -81,10 +82,12 @@ fn print_commands(lab: &ClusterLab) -> Result<()> {
         ],
     ));
     let (home, access) = (lab.network.homes.name(), lab.network.access.name());
+    let address6 = lab.homes.inside6.first().context("no home with IPv6")?;
     groups.push((
         "homes, switch".into(),
         vec![
-            ("a home's way out", format!("ip netns exec {home} ping -I 192.168.1.2 198.51.100.1")),
+            ("a home's way out", format!("ip netns exec {home} ping -I 192.168.1.2 {SERVER}")),
+            ("over IPv6", format!("ip netns exec {home} ping -I {address6} {SERVER6}")),
             ("a switch's routes", format!("ip -n {access} route")),
         ],
     ));
