@@ -155,10 +155,9 @@ impl Nat {
         let (shard, lane) = lane_of(slab);
         let public @ Endpoint { address, port } = image.public();
         if !nearby.homes.has(image.outer()) {
-            match self.homes.range_of(image.outer()) {
-                Some(range) => nearby.homes = range,
-                None if HANDLES && self.outer_ipv6(image.outer()).is_some() => {}
-                None => return None,
+            let is_handle = HANDLES && self.outer_ipv6(image.outer()).is_some();
+            if !is_handle {
+                nearby.homes = self.homes.range_of(image.outer())?;
             }
         }
         if !self.policy.enabled {
