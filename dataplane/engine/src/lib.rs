@@ -92,6 +92,7 @@ mod shards;
 mod side6;
 mod slow_path;
 mod tunnel6;
+mod tunnel6_output;
 mod upstream;
 mod waiting_packet;
 

@@ -268,8 +268,8 @@ impl Subscribers {
         self.outers.address(outer).map_or(OuterAddress::Ipv4(outer), OuterAddress::Ipv6)
     }
 
-    /// Keeps the handle of a home that is created. Returns the home's flag for it: a prefix may look
-    /// like a handle where there are none.
+    /// Keeps the handle of a home that is created. Returns the home's flag for it: a prefix may
+    /// look like a handle where there are none.
     #[cold]
     fn retain_outer(&mut self, outer: u32) -> u8 {
         if !self.outers.is_on() {
