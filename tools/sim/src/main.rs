@@ -41,6 +41,9 @@ struct Arguments {
     /// Only this bug.
     #[arg(long, requires = "planted")]
     bug: Option<String>,
+    /// Play first, of each bug, the history that its patch says has found it.
+    #[arg(long, requires = "planted")]
+    known_first: bool,
 }
 
 /// Most histories that are played for each planted bug.
@@ -119,7 +122,7 @@ fn play_planted(arguments: &Arguments) -> Result<ExitCode> {
         std::panic::set_hook(Box::new(|_| {}));
         let first = arguments.seed;
         let seeds = first..first + arguments.seeds.unwrap_or(PLANTED_SEEDS);
-        let are_found = planted::print_table(&mutations, seeds);
+        let are_found = planted::print_table(&mutations, seeds, arguments.known_first);
         return Ok(if are_found { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let binary = planted::build()?;

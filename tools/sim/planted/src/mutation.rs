@@ -31,6 +31,8 @@ pub struct Mutation {
     pub name: &'static str,
     /// The wrong behaviour.
     pub what: String,
+    /// A history that has found the bug before.
+    pub found_by: Option<u64>,
     hunks: Vec<Hunk>,
 }
 
@@ -76,7 +78,7 @@ impl Mutation {
             !what.is_empty() && !what.starts_with(['-', '+', '@']) && !what.starts_with("diff "),
             "the first line says in one sentence what is done wrong"
         );
-        let (mut file, mut hunks) = (None, Vec::<Hunk>::new());
+        let (mut file, mut hunks, mut found_by) = (None, Vec::<Hunk>::new(), None);
         let mut is_in_hunk = false;
         for line in lines {
             if let Some(path) = line.strip_prefix("+++ ") {
@@ -84,7 +86,9 @@ impl Mutation {
             }
             let is_header =
                 ["+++ ", "--- ", "diff ", "index "].iter().any(|it| line.starts_with(it));
-            if line.starts_with("@@") {
+            if let (Some(seed), None) = (line.strip_prefix("seed: "), &file) {
+                found_by = Some(seed.parse().context("a seed is a number")?);
+            } else if line.starts_with("@@") {
                 let file = file.clone().context("a hunk before the name of its file")?;
                 hunks.push(Hunk { file, ..Hunk::default() });
                 is_in_hunk = true;
@@ -106,7 +110,7 @@ impl Mutation {
                  what it needs is named by its full path"
             );
         }
-        Ok(Self { name: String::from(name).leak(), what, hunks })
+        Ok(Self { name: String::from(name).leak(), what, found_by, hunks })
     }
 }
 

@@ -96,6 +96,16 @@ fn every_mutation_that_does_not_apply_is_reported() {
 }
 
 #[test]
+fn history_that_has_found_a_bug_is_read_from_its_patch() {
+    let of = |seed: &str| {
+        let text = format!("it is wrong\n{seed}\n--- a/f\n+++ b/f\n@@\n a\n+if PLANTED {{}}\n");
+        Mutation::parse("Forgets", &text).map(|mutation| mutation.found_by)
+    };
+    assert_eq!((of("").unwrap(), of("seed: 341\n").unwrap()), (None, Some(341)));
+    assert!(of("seed: first\n").is_err());
+}
+
+#[test]
 fn patch_that_is_no_mutation_is_refused() {
     let cases = [
         ("+++ b/a.rs\n@@\n+PLANTED\n x\n", "one sentence"),

@@ -20,7 +20,9 @@ struct Table {
 
 /// Plays the seeds with each bug until one fails, on all cores, and prints the rows in the order of
 /// the bugs. Returns whether every bug was found.
-pub fn print_table(mutations: &[Mutation], seeds: Range<u64>) -> bool {
+///
+/// `is_known_first`: the history that has found a bug before is played first.
+pub fn print_table(mutations: &[Mutation], seeds: Range<u64>, is_known_first: bool) -> bool {
     println!("| bug | what it does | seeds | at seed | found by |\n|---|---|---|---|---|");
     let waiting = Mutex::new(mutations.iter().enumerate());
     let table = Mutex::new(Table { are_found: true, ..Table::default() });
@@ -28,7 +30,8 @@ pub fn print_table(mutations: &[Mutation], seeds: Range<u64>) -> bool {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some((number, mutation)) = next(&waiting) {
-                    let row = row(mutation, seeds.clone());
+                    let known = mutation.found_by.filter(|_| is_known_first);
+                    let row = row(mutation, known, seeds.clone());
                     table.lock().unwrap_or_else(PoisonError::into_inner).add(number, row);
                 }
             });
@@ -42,8 +45,13 @@ fn next<T>(waiting: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
 }
 
 /// Returns the row of a bug, and whether it was found.
-fn row(Mutation { name, what, .. }: &Mutation, seeds: Range<u64>) -> (String, bool) {
-    match find(name, seeds.clone()) {
+fn row(
+    Mutation { name, what, .. }: &Mutation,
+    known: Option<u64>,
+    seeds: Range<u64>,
+) -> (String, bool) {
+    let others = seeds.clone().filter(|&seed| Some(seed) != known);
+    match find(name, known.into_iter().chain(others)) {
         Some(found) => {
             let (played, seed) = (found.played, found.seed);
             let violation = found.violation.replace('|', "/");
