@@ -232,7 +232,7 @@ mod tests {
         ] {
             assert!(public(wrong).is_err(), "{wrong}");
         }
-        let over_ipv6: std::net::IpAddr = "2001:db8:e::7".parse().expect("an address");
+        let over_ipv6: IpAddr = "2001:db8:e::7".parse().expect("an address");
         assert_eq!(home("2001:db8:e::7,7"), Ok(About::Home(over_ipv6, Some(7))));
         for wrong in ["", "203.0.113.5,", "203.0.113.5,-1", ",7", "203.0.113.5:7", "2001:db8::7%1"]
         {
