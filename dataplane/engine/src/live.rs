@@ -96,9 +96,7 @@ impl<F: Frame> Engine<F> {
         self.redirects.set_party_rate(live.limits.redirects_per_sec);
         self.slow_path.set_rates(&live.limits.slow_path_of_groups());
     }
-}
 
-impl<F: Frame> Engine<F> {
     /// Returns the largest MSS of a segment from or to a home with this outer address, bytes;
     /// `None`: any. Without tunnels it is the same for all.
     #[inline(always)]

@@ -366,6 +366,8 @@ impl<F: Frame> Engine<F> {
         mut frame: F,
         cx: &mut Context<'_, P>,
     ) {
+        // No packet that was read before is in work: strays that begin no flow leave no handle.
+        self.nat.release_outers();
         // The home has its handle before the packet is read, which may be its first one here.
         let source = ipv6::parse(frame.data()).map(|(outer, _)| outer_address(outer));
         if source.is_ok_and(|source| self.nat.intern_outer(source).is_none()) {

@@ -22,11 +22,7 @@ const FRONT: usize = 24;
 const BEHIND: usize = 16;
 
 /// Makes two workers with IPv6; A redirects what it does not know to B.
-fn pair_of(mut config: EngineConfig, delegation: Delegation) -> Pair {
-    if config.access.ipv6.is_none() {
-        config = with_ipv6(config);
-    }
-    config.nat.delegation = Some(delegation);
+fn pair_of(config: EngineConfig) -> Pair {
     let mut pair = Pair::of_worlds(config, ready6);
     for (world, peer) in [(&mut pair.a, B), (&mut pair.b, A)] {
         let mut setup = world.engine.setup();
@@ -38,18 +34,19 @@ fn pair_of(mut config: EngineConfig, delegation: Delegation) -> Pair {
     pair
 }
 
+/// Returns the configuration with IPv6, and homes of this delegation.
+fn delegated(config: EngineConfig, delegation: Delegation) -> EngineConfig {
+    let mut config = with_ipv6(config);
+    config.nat.delegation = Some(delegation);
+    config
+}
+
 fn pair() -> Pair {
-    pair_of(config(), Delegation::Claim { hold_sec: 600 })
+    pair_of(delegated(config(), Delegation::Claim { hold_sec: 600 }))
 }
 
 fn plain_pair() -> Pair {
-    pair_of(plain(), Delegation::Prefix { home_length: 64 })
-}
-
-fn over_ipv6_pair() -> Pair {
-    let config = over_ipv6();
-    let delegation = config.nat.delegation.unwrap();
-    pair_of(config, delegation)
+    pair_of(delegated(plain(), Delegation::Prefix { home_length: 64 }))
 }
 
 /// Returns the packets that A has redirected, without their seals.
@@ -166,7 +163,7 @@ fn pings_are_redirected_and_so_are_their_replies() {
 #[test]
 fn packets_in_tunnels_over_ipv6_are_redirected_in_their_tunnels() {
     const HOME6: &str = "2001:db8:e::1";
-    let mut pair = over_ipv6_pair();
+    let mut pair = pair_of(over_ipv6());
     let query4 = build::ipv4("192.168.1.10", "192.0.2.1").ttl(64).udp(5000, 53, b"query");
     let tunnel = |inner: &[u8]| {
         let protocol = [gre::PROTOCOL_IPV4, gre::PROTOCOL_IPV6][usize::from(inner[0] >> 4 == 6)];
@@ -215,6 +212,19 @@ fn packets_in_tunnels_over_ipv6_are_redirected_in_their_tunnels() {
     }
     assert_eq!(pair.b.dropped(DropReason::NotSubscriber), 1);
     assert_eq!((pair.b.dropped(DropReason::NotLocal), pair.drops()), (2, 3));
+}
+
+/// More homes than there is room for at once.
+#[test]
+fn redirected_packets_that_begin_no_flow_leave_no_handle_behind() {
+    let mut pair = pair_of(over_ipv6());
+    let segment = build::ipv4("192.168.1.10", "192.0.2.1").tcp(build::tcp(5000, 80).ack());
+    for n in 0..3_000 {
+        let home = format!("2001:db8:e::{n:x}");
+        let packet = build::ipv6(&*home, ENDPOINT6).gre(build::gre(), &segment);
+        assert!(pair.b.redirected(&packet).is_nothing());
+    }
+    assert_eq!((pair.b.dropped(DropReason::TcpNotSyn), pair.b.drops()), (3_000, 3_000));
 }
 
 #[test]
@@ -372,9 +382,9 @@ fn malformed_redirected_packets_are_dropped_for_their_reason() {
 /// A remote is the link of its address: its other addresses do not give it more.
 #[test]
 fn a_remote_that_scans_takes_no_redirects_from_homes_or_other_remotes() {
-    let mut config = config();
+    let mut config = delegated(config(), Delegation::Claim { hold_sec: 600 });
     config.limits.redirects_per_sec = 50;
-    let mut pair = pair_of(config, Delegation::Claim { hold_sec: 600 });
+    let mut pair = pair_of(config);
     for n in 1..=200_u16 {
         let scan = build::ipv6(&*format!("2001:db8:9::{n:x}"), HOST).udp(9, n, b"x");
         assert!(pair.a.down6(scan).is_nothing());
