@@ -13,11 +13,11 @@
 //! that turns around to another home of ours (hairpinning) may go once more, as a packet to a
 //! public address; that leg is final.
 //!
-//! The link's MTU is no larger for these packets than for others, and no worker reassembles
-//! fragments. So a packet that does not fit is fragmented inside, before it is sealed or put into
-//! IPIP, and each fragment follows its first fragment there like any other. A packet that may not
-//! be fragmented, as none of IPv6, is dropped, and an ICMP error reports the size that fits to its
-//! sender (RFC 2003 section 5.1).
+//! The link's MTU is no larger for these packets than for others, and no worker reassembles the
+//! datagrams of another one. So a packet that does not fit is fragmented inside, before it is
+//! sealed or put into IPIP, and each fragment follows its first fragment there like any other. A
+//! packet that may not be fragmented, as none of IPv6, is dropped, and an ICMP error reports the
+//! size that fits to its sender (RFC 2003 section 5.1).
 
 use std::net::Ipv4Addr;
 
