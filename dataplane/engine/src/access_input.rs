@@ -6,7 +6,7 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 use weir_wire::ipv4;
 
-use crate::burst::{Burst, PacketDirection, SettledRun};
+use crate::burst::Burst;
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::{Network, sender};
 use crate::fast_path::FastUpstream;
@@ -16,9 +16,9 @@ use crate::ip_input::{Packet, is_martian};
 use crate::ipv6::{FastKey6, FastPacket6, Packet6State};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
+use crate::packet_direction::{PacketDirection, SettledRun};
 use crate::party::Party;
 use crate::slow_path::Way;
-use crate::tunnel6::{Inner4State, TunnelPacket};
 use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, DropReason, Side, ecn, rewrite};
 
@@ -51,14 +51,18 @@ impl PacketDirection for Up {
         engine.is_unusual_up(packet)
     }
 
+    fn is_usual_over_ipv6<F: Frame>(engine: &Engine<F>, frame: &F, packet: &FastUpstream) -> bool {
+        engine.is_usual_over_ipv6(frame, packet)
+    }
+
     #[inline(always)]
     fn send_settled<const LINK: usize, const TUNNEL: usize, F: Frame>(
         engine: &mut Engine<F>,
         run: SettledRun<'_, '_, F, OutboundKey>,
     ) -> usize {
         match engine.link(Side::Internet).is_tagged() {
-            false => engine.send_settled_up::<UNTAGGED>(LINK + TUNNEL, run),
-            true => engine.send_settled_up::<TAGGED>(LINK + TUNNEL, run),
+            false => engine.send_settled_up::<UNTAGGED, TUNNEL>(LINK + TUNNEL, run),
+            true => engine.send_settled_up::<TAGGED, TUNNEL>(LINK + TUNNEL, run),
         }
     }
 
@@ -95,22 +99,33 @@ impl PacketDirection for Up {
         }
     }
 
-    fn read_slow6<F: Frame>(
-        engine: &Engine<F>,
-        frame: &mut F,
-        (ipv6, inner): (&mut Packet6State, &mut Inner4State),
-    ) {
-        let Inner4State { fast, slow } = inner;
-        engine.read_access6(frame, TunnelPacket { ipv6, fast, slow });
+    #[inline(always)]
+    fn send_settled_over_ipv6<const LINK: usize, F: Frame>(
+        _: &mut Engine<F>,
+        _: SettledRun<'_, '_, F, OutboundKey>,
+    ) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn send_settled6_over_ipv6<const LINK: usize, F: Frame>(
+        _: &mut Engine<F>,
+        _: SettledRun<'_, '_, F, FastKey6>,
+    ) -> usize {
+        0
+    }
+
+    fn read_slow6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
+        engine.read_access6(frame, packet);
     }
 
     fn serve6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
-        (packet, inner): (&Packet6State, &mut Inner4State),
+        packet: &Packet6State,
         cx: &mut Context<'_, P>,
     ) {
-        engine.serve_access6(frame, (packet, &inner.fast, &mut inner.slow), cx);
+        engine.serve_access6(frame, packet, cx);
     }
 
     #[inline(always)]
@@ -134,17 +149,6 @@ impl PacketDirection for Up {
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_access(frame, slow, cx);
-    }
-
-    #[inline(always)]
-    fn send_over_ipv6<F: Frame, P: Pool<Frame = F>>(
-        _: &mut Engine<F>,
-        frame: F,
-        _: &FastUpstream,
-        _: usize,
-        _: &mut Context<'_, P>,
-    ) -> Option<F> {
-        Some(frame)
     }
 
     #[inline(always)]
@@ -194,9 +198,9 @@ impl PacketDirection for Up {
 impl<F: Frame> Engine<F> {
     /// See [`PacketDirection::read_slow`].
     #[inline(never)]
-    fn read_slow_path_access(&self, frame: &mut F, packet: &mut Upstream) {
+    pub(crate) fn read_slow_path_access(&self, frame: &mut F, packet: &mut Upstream) {
         packet.step = self.access_input(frame, packet).unwrap_or_else(UpstreamStep::Discard);
-        if let UpstreamStep::Discard(_) = packet.step {
+        if let UpstreamStep::Discard(_) | UpstreamStep::UnknownHome = packet.step {
             return;
         }
         frame.keep(packet.offset, packet.len);
@@ -230,6 +234,7 @@ impl<F: Frame> Engine<F> {
                 self.send_icmp_error_to_home(cause, &home, frame.data(), cx);
                 self.discard(DropReason::TtlExceeded);
             }
+            UpstreamStep::UnknownHome => self.serve_unknown_home(frame, cx),
             UpstreamStep::OuterFragment => self.hold_outer_fragment(frame, &packet.home, cx),
             UpstreamStep::Discard(reason) => self.discard(reason),
         }
@@ -245,8 +250,11 @@ impl<F: Frame> Engine<F> {
         let (network, offset) = self.link(Side::Access).input(frame)?;
         let bytes = frame.data().get(offset..).unwrap_or_default();
         (packet.offset, packet.len) = (offset, bytes.len());
-        if network == Network::Arp {
-            return Ok(UpstreamStep::Arp);
+        match network {
+            Network::Ipv4 => {}
+            Network::Arp => return Ok(UpstreamStep::Arp),
+            // Other packets of IPv6 do not come here.
+            Network::Ipv6 => return self.inner4_input(bytes, packet),
         }
         let whole = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::IpMalformed, DropReason::IpChecksum))?;

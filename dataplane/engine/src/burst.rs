@@ -1,149 +1,21 @@
-//! Hot. The steps of a burst, the same from homes and from the internet. A direction says what a
-//! step is to it.
+//! Hot. The steps of a burst, the same from homes and from the internet; what a step is to a side says
+//! its [`PacketDirection`].
 
-use std::vec::Drain;
-
-use weir_nat::{Hash, LookUp, PacketKey, Tick};
+use weir_nat::PacketKey;
 use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{BURST_MAX, Context, Engine, PREFETCH_AHEAD};
 use crate::fast_path::{FastPacket, GRE, PLAIN};
-use crate::ipv6::{Burst6, FastKey6, FastPacket6, Packet6State};
+use crate::ipv6::Burst6;
 use crate::link_header::{TAGGED, UNTAGGED};
-use crate::tunnel6::Inner4State;
-use crate::{AccessMode, DropReason, Output, Side};
-
-/// A side's packets: [`Up`](crate::access_input::Up) or [`Down`](crate::internet_input::Down).
-pub(crate) trait PacketDirection: Sized {
-    type Key: PacketKey;
-    /// State of a frame of the slow path.
-    type Slow: Copy;
-
-    /// The side from which the packets come.
-    const SIDE: Side;
-    /// An unused `Slow`.
-    const EMPTY: Self::Slow;
-    /// Largest number of bytes by which the front of a packet grows on its way.
-    const ROOM: usize;
-
-    fn burst_mut<F: Frame>(engine: &mut Engine<F>) -> &mut Burst<Self>;
-
-    /// Fills in `packet` and returns true for a fast-path packet.
-    fn read_fast<const LINK: usize, const TUNNEL: usize, F: Frame>(
-        engine: &Engine<F>,
-        frame: &F,
-        packet: &mut FastPacket<Self::Key>,
-    ) -> bool;
-
-    /// Whether a packet has what `read_fast` does not look for, since no record has it: a martian
-    /// address, port 0, an address of this worker.
-    fn is_unusual<F: Frame>(engine: &Engine<F>, packet: &FastPacket<Self::Key>) -> bool;
-
-    /// Edits and sends packets until one is not of a settled session. Returns how many it sent.
-    fn send_settled<const LINK: usize, const TUNNEL: usize, F: Frame>(
-        engine: &mut Engine<F>,
-        run: SettledRun<'_, '_, F, Self::Key>,
-    ) -> usize;
-
-    /// Whether a packet without a settled session may take the slow path, which is dear.
-    fn may_take_slow_path<F: Frame>(engine: &mut Engine<F>, key: &Self::Key) -> bool;
-
-    /// Fills in what the slow path reads of a packet that began at `offset` of its frame.
-    fn fill(packet: &FastPacket<Self::Key>, bytes: &[u8], offset: usize, slow: &mut Self::Slow);
-
-    /// Decides on the step of any frame, cuts the frame to what the step concerns, and prefetches
-    /// its index line. Returns the hash.
-    fn read_slow<F: Frame>(engine: &Engine<F>, frame: &mut F, slow: &mut Self::Slow) -> Hash;
-
-    /// As `read_fast`, for a packet of IPv6.
-    fn read_fast6<const LINK: usize, const TUNNEL: usize, F: Frame>(
-        engine: &Engine<F>,
-        frame: &F,
-        packet: &mut FastPacket6,
-    ) -> bool;
-
-    /// As `send_settled`, for packets of IPv6.
-    fn send_settled6<const LINK: usize, const TUNNEL: usize, F: Frame>(
-        engine: &mut Engine<F>,
-        run: SettledRun<'_, '_, F, FastKey6>,
-    ) -> usize;
-
-    /// As `read_slow`, for a frame with an IPv6 packet. An IPv4 packet in a tunnel over IPv6 has a
-    /// state of its own.
-    fn read_slow6<F: Frame>(
-        engine: &Engine<F>,
-        frame: &mut F,
-        packet: (&mut Packet6State, &mut Inner4State),
-    );
-
-    /// Carries out the step of an IPv6 packet that the fast path has not read.
-    fn serve6<F: Frame, P: Pool<Frame = F>>(
-        engine: &mut Engine<F>,
-        frame: F,
-        packet: (&Packet6State, &mut Inner4State),
-        cx: &mut Context<'_, P>,
-    );
-
-    /// Forwards an IPv6 packet whose flow is not settled.
-    fn serve_unsettled6<F: Frame, P: Pool<Frame = F>>(
-        engine: &mut Engine<F>,
-        frame: F,
-        packet: &Packet6State,
-        cx: &mut Context<'_, P>,
-    );
-
-    fn set_look_up(slow: &mut Self::Slow, look_up: &LookUp);
-
-    /// Carries out the step of a frame of the slow path.
-    fn serve<F: Frame, P: Pool<Frame = F>>(
-        engine: &mut Engine<F>,
-        frame: F,
-        slow: &Self::Slow,
-        cx: &mut Context<'_, P>,
-    );
-
-    /// Sends a packet of a settled session to a home with a tunnel over IPv6. Returns the frame of
-    /// any other packet.
-    fn send_over_ipv6<F: Frame, P: Pool<Frame = F>>(
-        engine: &mut Engine<F>,
-        frame: F,
-        packet: &FastPacket<Self::Key>,
-        offset: usize,
-        cx: &mut Context<'_, P>,
-    ) -> Option<F>;
-
-    /// Translates a packet that may change its session.
-    fn translate<F: Frame, P: Pool<Frame = F>>(
-        engine: &mut Engine<F>,
-        frame: F,
-        slow: &Self::Slow,
-        cx: &mut Context<'_, P>,
-    );
-
-    /// Keeps the frame of a packet that opens a flow until [`finish`](Self::finish). Returns the
-    /// frame if the packet may be of a flow that is there.
-    fn wait<F: Frame>(
-        engine: &mut Engine<F>,
-        frame: F,
-        packet: &FastPacket<Self::Key>,
-        offset: usize,
-    ) -> Option<F>;
-
-    /// Translates a packet of no known session.
-    fn translate_other<F: Frame, P: Pool<Frame = F>>(
-        engine: &mut Engine<F>,
-        frame: F,
-        slow: &Self::Slow,
-        cx: &mut Context<'_, P>,
-    );
-
-    fn finish<F: Frame, P: Pool<Frame = F>>(engine: &mut Engine<F>, cx: &mut Context<'_, P>);
-}
+use crate::over_ipv6::OverIpv6;
+use crate::packet_direction::{PacketDirection, SettledRun};
+use crate::{AccessMode, DropReason, Side};
 
 /// State of the frames of a burst, one slot for each.
 #[derive(Debug)]
 pub(crate) struct Burst<D: PacketDirection> {
-    fast: Box<[FastPacket<D::Key>]>,
+    pub(crate) fast: Box<[FastPacket<D::Key>]>,
     slow: Box<[D::Slow]>,
 }
 
@@ -154,14 +26,6 @@ impl<D: PacketDirection> Burst<D> {
             slow: vec![D::EMPTY; BURST_MAX].into_boxed_slice(),
         }
     }
-}
-
-/// Packets of the fast path that follow each other, with their frames.
-pub(crate) struct SettledRun<'a, 'f, F, K> {
-    pub(crate) packets: &'a [FastPacket<K>],
-    pub(crate) frames: &'a mut Drain<'f, F>,
-    pub(crate) out: &'a mut Output<F>,
-    pub(crate) now: Tick,
 }
 
 impl<F: Frame> Engine<F> {
@@ -188,11 +52,12 @@ impl<F: Frame> Engine<F> {
         let none = Burst { fast: Box::default(), slow: Box::default() };
         let mut burst = std::mem::replace(D::burst_mut(self), none);
         let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, &mut burst.fast);
-        if slow_frames != 0 && self.burst6.is_on() {
-            self.both_families::<D, LINK, TUNNEL, P>(frames, &mut burst, slow_frames, cx);
-        } else {
-            self.begin_look_ups::<D>(&mut burst.fast[..frames.len()]);
-            self.translate_all::<D, LINK, TUNNEL, P>(frames, &mut burst, slow_frames, cx);
+        match slow_frames != 0 && self.burst6.is_on() {
+            true => self.both_families::<D, LINK, TUNNEL, P>(frames, &mut burst, slow_frames, cx),
+            false => {
+                self.begin_look_ups::<D>(&mut burst.fast[..frames.len()]);
+                self.translate_all::<D, LINK, TUNNEL, P>(frames, &mut burst, slow_frames, cx);
+            }
         }
         *D::burst_mut(self) = burst;
         bytes
@@ -215,25 +80,32 @@ impl<F: Frame> Engine<F> {
         // No packet of an earlier burst is in work.
         self.nat.release_outers();
         let mut burst6 = std::mem::replace(&mut self.burst6, Burst6::new(0));
-        let frames6 = self.read6::<D, LINK, TUNNEL>(frames, slow_frames, &mut burst6);
-        let mut others = burst6.part(frames, frames6.all);
+        let may_be_over_ipv6 = D::SIDE == Side::Access && TUNNEL == GRE;
+        let over_ipv6 = match may_be_over_ipv6 && self.nat.has_outer_ipv6() {
+            true => self.find_over_ipv6::<LINK>(frames, slow_frames),
+            false => OverIpv6::default(),
+        };
+        let left = slow_frames & !over_ipv6.all();
+        let frames6 = self.read6::<D, LINK, TUNNEL>(frames, left, &mut burst6.fast);
+        let taken = over_ipv6.all() | frames6.all;
+        let mut others = burst6.part(frames, taken, &over_ipv6);
         self.begin6::<D>(&mut burst6, frames6.slow);
         if !others.is_empty() {
-            let slow_frames = without(slow_frames, frames6.all);
-            self.begin_look_ups_without::<D>(&mut burst.fast, others.len(), frames6.all);
+            let slow_frames = without(slow_frames, taken);
+            self.begin_look_ups_without::<D>(&mut burst.fast, others.len(), taken);
             self.translate_all::<D, LINK, TUNNEL, P>(&mut others, burst, slow_frames, cx);
         }
-        self.forward_all6::<D, LINK, TUNNEL, P>(&mut burst6, frames6.slow, cx);
-        // Packets of IPv4 came in tunnels over IPv6, too.
-        D::finish(self, cx);
         burst6.take_back(others);
+        self.forward_all6::<D, LINK, TUNNEL, P>(&mut burst6, frames6.slow, cx);
+        if over_ipv6.all() != 0 {
+            self.burst_over_ipv6::<D, LINK, P>(burst, &mut burst6, cx);
+        }
         self.burst6 = burst6;
     }
 
-    /// Steps 2 to 4 of the packets of IPv4, and those of the slow path before. `slow_frames`: the
-    /// frames of the slow path, a bit for each.
+    /// Steps 2 to 4 of the packets of IPv4, and those of the slow path before. `slow_frames`: the frames of the slow path, a bit for each.
     #[inline(always)]
-    fn translate_all<
+    pub(crate) fn translate_all<
         D: PacketDirection,
         const LINK: usize,
         const TUNNEL: usize,
@@ -274,9 +146,20 @@ impl<F: Frame> Engine<F> {
             let end = count.min(at + is_slow.trailing_zeros() as usize);
             let FastPacket { key, look_up, .. } = &fast[at];
             if at < end && self.nat.is_first_settled(look_up.candidate, key) {
-                let frames = &mut frames;
-                let run = SettledRun { packets: &fast[at..end], frames, out: cx.out, now };
-                at += D::send_settled::<LINK, TUNNEL, F>(self, run);
+                let first = at;
+                let (frames, packets) = (&mut frames, &fast[at..end]);
+                at += D::send_settled::<LINK, TUNNEL, F>(
+                    self,
+                    SettledRun { packets, frames, out: cx.out, now },
+                );
+                if at < end && D::SIDE == Side::Internet && self.nat.has_outer_ipv6() {
+                    let packets = &fast[at..end];
+                    let run = SettledRun { packets, frames, out: cx.out, now };
+                    at += D::send_settled_over_ipv6::<LINK, F>(self, run);
+                    if at > first {
+                        continue;
+                    }
+                }
             }
             let Some(frame) = frames.next() else { break };
             match at < end {
@@ -296,7 +179,7 @@ impl<F: Frame> Engine<F> {
     /// Reads the fast-path packets of a burst. Returns the bytes of all frames, and the frames that
     /// are left to the slow path, one bit each.
     #[inline(never)]
-    fn read<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
+    pub(crate) fn read<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
         &self,
         frames: &[F],
         burst: &mut [FastPacket<D::Key>],
@@ -317,7 +200,7 @@ impl<F: Frame> Engine<F> {
 
     /// Step 1 of the look-ups.
     #[inline(never)]
-    fn begin_look_ups<D: PacketDirection>(&self, burst: &mut [FastPacket<D::Key>]) {
+    pub(crate) fn begin_look_ups<D: PacketDirection>(&self, burst: &mut [FastPacket<D::Key>]) {
         for packet in burst {
             packet.look_up.hash = packet.key.hash(&self.nat);
             self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
@@ -334,10 +217,11 @@ impl<F: Frame> Engine<F> {
         taken: u64,
     ) {
         for (to, at) in ones(!taken).take(count).enumerate() {
-            let mut packet = burst[at];
-            packet.look_up.hash = packet.key.hash(&self.nat);
+            let FastPacket { key, len, .. } = burst[at];
+            let packet = &mut burst[to];
+            (packet.key, packet.len) = (key, len);
+            packet.look_up.hash = key.hash(&self.nat);
             self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
-            burst[to] = packet;
         }
     }
 
@@ -372,8 +256,20 @@ impl<F: Frame> Engine<F> {
             return self.discard(DropReason::SlowPathLimit);
         }
         if D::is_unusual(self, packet) {
-            return self.read_again::<D, P>(frame, packet, slow, cx);
+            return self.other_unusual::<D, P>(frame, packet, offset, slow, cx);
         }
+        self.other_usual::<D, P>(frame, packet, offset, slow, cx);
+    }
+
+    #[inline(always)]
+    fn other_usual<D: PacketDirection, P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &FastPacket<D::Key>,
+        offset: usize,
+        slow: &mut D::Slow,
+        cx: &mut Context<'_, P>,
+    ) {
         let Some(mut frame) = D::wait(self, frame, packet, offset) else { return };
         Self::cut::<D>(&mut frame, packet, offset, slow);
         D::translate_other(self, frame, slow, cx);
@@ -390,11 +286,52 @@ impl<F: Frame> Engine<F> {
         cx: &mut Context<'_, P>,
     ) {
         if D::is_unusual(self, packet) {
-            return self.read_again::<D, P>(frame, packet, slow, cx);
+            return self.first_unusual::<D, P>(frame, packet, offset, slow, cx);
         }
-        let Some(mut frame) = D::send_over_ipv6(self, frame, packet, offset, cx) else { return };
+        self.first_usual::<D, P>(frame, packet, offset, slow, cx);
+    }
+
+    #[inline(always)]
+    fn first_usual<D: PacketDirection, P: Pool<Frame = F>>(
+        &mut self,
+        mut frame: F,
+        packet: &FastPacket<D::Key>,
+        offset: usize,
+        slow: &mut D::Slow,
+        cx: &mut Context<'_, P>,
+    ) {
         Self::cut::<D>(&mut frame, packet, offset, slow);
         D::translate(self, frame, slow, cx);
+    }
+
+    #[inline(never)]
+    fn other_unusual<D: PacketDirection, P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &FastPacket<D::Key>,
+        offset: usize,
+        slow: &mut D::Slow,
+        cx: &mut Context<'_, P>,
+    ) {
+        match D::is_usual_over_ipv6(self, &frame, packet) {
+            true => self.other_usual::<D, P>(frame, packet, offset, slow, cx),
+            false => self.read_again::<D, P>(frame, packet, slow, cx),
+        }
+    }
+
+    #[inline(never)]
+    fn first_unusual<D: PacketDirection, P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &FastPacket<D::Key>,
+        offset: usize,
+        slow: &mut D::Slow,
+        cx: &mut Context<'_, P>,
+    ) {
+        match D::is_usual_over_ipv6(self, &frame, packet) {
+            true => self.first_usual::<D, P>(frame, packet, offset, slow, cx),
+            false => self.read_again::<D, P>(frame, packet, slow, cx),
+        }
     }
 
     /// Cuts a frame to its packet and fills in what the slow path reads of it.

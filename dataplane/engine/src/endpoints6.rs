@@ -25,14 +25,26 @@ impl Endpoints6 {
         }
     }
 
-    /// Returns the slots of an address, the likeliest first. Fibonacci hashing (Knuth, volume 3,
-    /// section 6.4) of the sum of both halves.
-    #[inline]
-    fn probe(&self, [upper, lower]: Octets6) -> impl Iterator<Item = usize> + use<> {
-        let mask = self.slots.len() - 1;
+    /// Returns the likeliest slot of an address. Fibonacci hashing (Knuth, volume 3, section 6.4)
+    /// of the sum of both halves.
+    #[inline(always)]
+    fn first_slot(&self, [upper, lower]: Octets6) -> usize {
         let folded = upper.wrapping_add(lower.rotate_left(32));
-        let first = (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
+        (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.slots.len() - 1)
+    }
+
+    /// Returns the slots of an address, the likeliest first.
+    #[inline]
+    fn probe(&self, address: Octets6) -> impl Iterator<Item = usize> + use<> {
+        let (first, mask) = (self.first_slot(address), self.slots.len() - 1);
         (0..=mask).map(move |step| (first + step) & mask)
+    }
+
+    /// Returns the shard with this endpoint, if it is in its likeliest slot.
+    #[inline(always)]
+    pub(crate) fn likely(&self, address: Octets6) -> Option<ShardIndex> {
+        let (found, shard) = *self.slots.get(self.first_slot(address))?;
+        (found == address).then_some(shard)
     }
 
     /// Returns the shard with this endpoint.

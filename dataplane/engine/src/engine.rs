@@ -15,7 +15,7 @@ use crate::datagram::Datagrams;
 use crate::duty::DutyTable;
 use crate::ethernet_input::WorkerSide;
 use crate::fragment_cache::FragmentCache;
-use crate::frame_pattern::FramePattern;
+use crate::frame_pattern::Patterns;
 use crate::held::HeldFrames;
 use crate::identification::Identifications;
 use crate::internet_input::Down;
@@ -113,9 +113,7 @@ pub struct Engine<F: Frame> {
     /// Value of `tunnel_mtu_least` once a home has sent a GRE key.
     pub(crate) tunnel_mtu_keyed: usize,
     pub(crate) links: [WorkerSide; 2],
-    /// What the frames of each side's fast path look like, with IPv4 and with IPv6.
-    pub(crate) patterns: [FramePattern; 2],
-    pub(crate) patterns6: [FramePattern; 2],
+    pub(crate) patterns: Patterns,
     flows_max: u64,
     swept_ms: u64,
     /// Slots that the sweep still has to look at.
@@ -141,7 +139,7 @@ impl<F: Frame> Engine<F> {
         }
         let [access, internet] = [&config.access, &config.internet].map(WorkerSide::new);
         let has_ipv6 = access.ipv6.is_some() || internet.ipv6.is_some();
-        let [patterns, patterns6] = patterns([&access, &internet], config.mode);
+        let patterns = Patterns::new([&access, &internet], config.mode);
         let live = LiveEngineSettings::of(&config);
         let limits = config.limits;
         let [tunnel_mtu_least, tunnel_mtu_keyed] = tunnel_mtu(config.mode, access.mtu);
@@ -172,7 +170,6 @@ impl<F: Frame> Engine<F> {
             ),
             links: [access, internet],
             patterns,
-            patterns6,
             redirects: PartyLimit::new(
                 redirect_parties,
                 limits.redirects_per_sec,
@@ -306,14 +303,4 @@ impl<F: Frame> Engine<F> {
             self.discard(DropReason::NoBuffer);
         }
     }
-}
-
-/// Returns the patterns of the frames of both sides, those with IPv4 first.
-pub(crate) fn patterns(links: [&WorkerSide; 2], mode: AccessMode) -> [[FramePattern; 2]; 2] {
-    let [access, internet] = links;
-    let has_tunnel = mode == AccessMode::Gre;
-    [
-        [FramePattern::ipv4(access, has_tunnel), FramePattern::ipv4(internet, false)],
-        [FramePattern::ipv6(access, has_tunnel), FramePattern::ipv6(internet, false)],
-    ]
 }

@@ -7,7 +7,7 @@
 //! reason in any other.
 //!
 //! The fast path is compiled for each length of the link header (`LINK`: untagged, tagged) and of
-//! the tunnel header (`TUNNEL`: GRE without a key, none).
+//! the tunnel header (`TUNNEL`: GRE over IPv4 or IPv6 without a key, none).
 
 use std::mem::offset_of;
 
@@ -23,12 +23,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::Side;
 use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::Engine;
+use crate::ethernet_input::Network;
 use crate::flow_key::{FlowKey, PacketKind};
 use crate::frame_pattern::{PLAIN_WORDS, WORDS};
 use crate::ip_input::is_martian_pair;
+use crate::tunnel6::GRE6;
 use crate::upstream::{Upstream, UpstreamStep};
 
-/// Length of the tunnel header of a home that sends no key, and of none.
+/// Length of the tunnel header over IPv4 of a home that sends no key, and of none. Over IPv6: [`GRE6`].
 pub(crate) const GRE: usize = Ipv4::LEN + Gre::LEN;
 pub(crate) const PLAIN: usize = 0;
 
@@ -167,10 +169,13 @@ impl<F: Frame> Engine<F> {
         if data.len() < LINK + TUNNEL + size_of::<Headers>() {
             return false;
         }
-        let pattern = &self.patterns[Side::Access as usize];
+        let pattern = match TUNNEL {
+            GRE6 => &self.patterns.over_ipv6[0],
+            _ => &self.patterns.ipv4[Side::Access as usize],
+        };
         let fits = match TUNNEL {
-            GRE => words(data).is_some_and(|words| pattern.fits::<WORDS>(&words)),
-            _ => words(data).is_some_and(|words| pattern.fits::<PLAIN_WORDS>(&words)),
+            PLAIN => words(data).is_some_and(|words| pattern.fits::<PLAIN_WORDS>(&words)),
+            _ => words(data).is_some_and(|words| pattern.fits::<WORDS>(&words)),
         };
         if !fits || !frame.is_contiguous() {
             return false;
@@ -195,6 +200,16 @@ impl<F: Frame> Engine<F> {
                     return false;
                 }
                 Home { shard, outer: u32::from_be(outer.source), gre_key: None }
+            }
+            GRE6 => {
+                /// More fragments, and the offset of a fragment: the pattern ends before them.
+                const FRAGMENTED: u16 = 0x3fff_u16.to_be();
+                let ecn = headers.ip.version_tos[1] & 3;
+                let Some(home) = self.home_of_tunnel6(tunnel, len, ecn) else { return false };
+                if headers.ip.fragment & FRAGMENTED != 0 {
+                    return false;
+                }
+                home
             }
             _ => {
                 let source = u32::from_be(headers.ip.source);
@@ -243,7 +258,7 @@ impl<F: Frame> Engine<F> {
         if data.len() < LINK + size_of::<Headers>() {
             return false;
         }
-        let pattern = &self.patterns[Side::Internet as usize];
+        let pattern = &self.patterns.ipv4[Side::Internet as usize];
         let fits = words(data).is_some_and(|words| pattern.fits::<PLAIN_WORDS>(&words));
         if !fits || !frame.is_contiguous() {
             return false;
@@ -269,7 +284,7 @@ impl<F: Frame> Engine<F> {
         true
     }
 
-    /// See [`PacketDirection::is_unusual`](crate::burst::PacketDirection::is_unusual).
+    /// See [`PacketDirection::is_unusual`](crate::packet_direction::PacketDirection::is_unusual).
     pub(crate) fn is_unusual_up(&self, packet: &FastUpstream) -> bool {
         let (inside, remote) = (packet.key.inside(), packet.key.remote());
         // An outer source that could be a handle; without a tunnel it is the inside address.
@@ -278,32 +293,21 @@ impl<F: Frame> Engine<F> {
             || is_handle | (remote.address == self.link(Side::Access).address)
     }
 
+    /// See [`PacketDirection::is_usual_over_ipv6`](crate::packet_direction::PacketDirection).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn is_usual_over_ipv6(&self, frame: &F, packet: &FastUpstream) -> bool {
+        let (inside, remote) = (packet.key.inside(), packet.key.remote());
+        let network = self.link(Side::Access).input(frame);
+        network.is_ok_and(|(network, _)| network == Network::Ipv6)
+            && !is_unusual(inside, remote)
+            && remote.address != self.link(Side::Access).address
+    }
+
     /// As [`is_unusual_up`](Self::is_unusual_up).
     pub(crate) fn is_unusual_down(&self, packet: &FastDownstream) -> bool {
         let (remote, public) = (packet.key.remote(), packet.key.public());
         is_unusual(remote, public) || public.address == self.link(Side::Internet).address
-    }
-}
-
-impl Headers {
-    /// Returns the key of an IPv4 packet of a home at the front of `bytes`, without options and no
-    /// fragment, and its length; `None` if the slow path has to read the packet.
-    #[inline(always)]
-    pub(crate) fn outbound_key(
-        &self,
-        bytes: &[u8],
-        home: &Home,
-        mtu: usize,
-    ) -> Option<(OutboundKey, usize)> {
-        let (ip, len) = (&self.ip, self.ip.len());
-        if len > bytes.len() || !is_length(len, mtu) || ip.ttl <= 1 || !ip.is_right() {
-            return None;
-        }
-        let FastTransport { protocol, is_ordinary } = transport(self, len, bytes)?;
-        let inside = Endpoint::new(u32::from_be(ip.source), u16::from_be(self.source_port));
-        let remote =
-            Endpoint::new(u32::from_be(ip.destination), u16::from_be(self.destination_port));
-        Some((OutboundKey::new(home, protocol as u8, inside, remote, is_ordinary), len))
     }
 }
 

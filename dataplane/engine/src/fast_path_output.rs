@@ -7,11 +7,12 @@ use weir_wire::frame::Frame;
 use weir_wire::{gre, ipv4};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::burst::SettledRun;
 use crate::engine::Engine;
 use crate::fast_path::{FastPacket, GRE, Headers, IpWords, NO_OPTIONS, TCP_CHECKSUM};
+use crate::packet_direction::SettledRun;
 use crate::rewrite::PacketEnd;
 use crate::shards::OUTER_TTL;
+use crate::tunnel6::GRE6;
 use crate::{DropReason, EngineCounters, Side, ecn};
 
 /// Don't fragment (RFC 791).
@@ -21,7 +22,7 @@ impl<F: Frame> Engine<F> {
     /// Sends packets of homes, which begin at `pull` of their frames, from their public endpoints
     /// to the internet, until one is not of a settled session. Returns how many it sent.
     #[inline(never)]
-    pub(crate) fn send_settled_up<const LINK: usize>(
+    pub(crate) fn send_settled_up<const LINK: usize, const TUNNEL: usize>(
         &mut self,
         pull: usize,
         run: SettledRun<'_, '_, F, OutboundKey>,
@@ -33,7 +34,11 @@ impl<F: Frame> Engine<F> {
         let [first, others @ ..] = gateways else { return 0 };
         let mut left = packets.iter();
         while let Some(FastPacket { key, look_up, len }) = left.as_slice().first() {
-            let Some(settled) = nat.outbound_settled(look_up.candidate, key, now) else { break };
+            let settled = match TUNNEL {
+                GRE6 => nat.outbound_settled_over_ipv6(look_up.candidate, key, now),
+                _ => nat.outbound_settled(look_up.candidate, key, now),
+            };
+            let Some(settled) = settled else { break };
             let Some(mut frame) = frames.next() else { break };
             left.next();
             duties.note_traffic(key.shard());

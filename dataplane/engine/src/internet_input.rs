@@ -5,7 +5,7 @@ use weir_nat::{Hash, InboundKey, LookUp};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
 
-use crate::burst::{Burst, PacketDirection, SettledRun};
+use crate::burst::Burst;
 use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Context, Engine};
 use crate::ethernet_input::{Network, sender};
@@ -15,7 +15,7 @@ use crate::ip_input::{Packet, is_martian};
 use crate::ipv6::{FastKey6, FastPacket6, Packet6State};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
-use crate::tunnel6::Inner4State;
+use crate::packet_direction::{PacketDirection, SettledRun};
 use crate::{DropReason, Side};
 
 /// Bytes by which the headers of a packet grow in front of the received ones when it enters a
@@ -49,6 +49,11 @@ impl PacketDirection for Down {
 
     fn is_unusual<F: Frame>(engine: &Engine<F>, packet: &FastDownstream) -> bool {
         engine.is_unusual_down(packet)
+    }
+
+    #[inline(always)]
+    fn is_usual_over_ipv6<F: Frame>(_: &Engine<F>, _: &F, _: &FastDownstream) -> bool {
+        false
     }
 
     #[inline(always)]
@@ -99,18 +104,36 @@ impl PacketDirection for Down {
         }
     }
 
-    fn read_slow6<F: Frame>(
-        engine: &Engine<F>,
-        frame: &mut F,
-        (packet, _): (&mut Packet6State, &mut Inner4State),
-    ) {
+    #[inline(always)]
+    fn send_settled_over_ipv6<const LINK: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: SettledRun<'_, '_, F, InboundKey>,
+    ) -> usize {
+        match engine.link(Side::Access).is_tagged() {
+            false => engine.send_settled_over_ipv6::<UNTAGGED>(LINK, run),
+            true => engine.send_settled_over_ipv6::<TAGGED>(LINK, run),
+        }
+    }
+
+    #[inline(always)]
+    fn send_settled6_over_ipv6<const LINK: usize, F: Frame>(
+        engine: &mut Engine<F>,
+        run: SettledRun<'_, '_, F, FastKey6>,
+    ) -> usize {
+        match engine.link(Side::Access).is_tagged() {
+            false => engine.send_settled6_over_ipv6::<UNTAGGED>(LINK, run),
+            true => engine.send_settled6_over_ipv6::<TAGGED>(LINK, run),
+        }
+    }
+
+    fn read_slow6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
         engine.read_internet6(frame, packet);
     }
 
     fn serve6<F: Frame, P: Pool<Frame = F>>(
         engine: &mut Engine<F>,
         frame: F,
-        (packet, _): (&Packet6State, &mut Inner4State),
+        packet: &Packet6State,
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_internet6(frame, packet, cx);
@@ -139,20 +162,6 @@ impl PacketDirection for Down {
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_internet(frame, slow, cx);
-    }
-
-    #[inline(always)]
-    fn send_over_ipv6<F: Frame, P: Pool<Frame = F>>(
-        engine: &mut Engine<F>,
-        frame: F,
-        packet: &FastDownstream,
-        offset: usize,
-        cx: &mut Context<'_, P>,
-    ) -> Option<F> {
-        match engine.nat.has_outer_ipv6() {
-            true => engine.send_settled_over_ipv6(frame, packet, offset, cx),
-            false => Some(frame),
-        }
     }
 
     #[inline(always)]

@@ -79,6 +79,8 @@ mod new_flows;
 mod outer_fragment;
 mod output;
 mod output_commit;
+mod over_ipv6;
+mod packet_direction;
 mod packet_trace;
 mod party;
 mod peer;

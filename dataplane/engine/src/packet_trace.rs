@@ -177,6 +177,10 @@ impl<F: Frame> Engine<F> {
         out: &mut Output<F>,
     ) -> Option<PacketTrace> {
         let frame = frames.first()?;
+        if side == Side::Access && self.preview_step(frame) == UpstreamStep::UnknownHome {
+            // A home gets its handle now, as it would when the packet is served.
+            let _ = self.intern_home(frame);
+        }
         let copy = FrameCopy::new(frame.data());
         let preview = self.preview(side, frame);
         let before = self.look_up_traced(side, &preview, now);
@@ -212,6 +216,11 @@ impl<F: Frame> Engine<F> {
             outputs,
             outputs_total: out.count(sent_before),
         })
+    }
+
+    fn preview_step(&self, frame: &F) -> UpstreamStep {
+        let step = self.access_input(frame, &mut { Upstream::EMPTY });
+        step.unwrap_or_else(UpstreamStep::Discard)
     }
 
     /// Reads the headers of a frame.
@@ -321,6 +330,8 @@ fn up_step(step: UpstreamStep) -> TracedStep {
         | UpstreamStep::Pong
         | UpstreamStep::KeepaliveBack
         | UpstreamStep::Datagram => TracedStep::Local,
+        // No home may have this address.
+        UpstreamStep::UnknownHome => TracedStep::Drop(DropReason::NotSubscriber),
         UpstreamStep::OuterFragment => TracedStep::Hold,
         UpstreamStep::TimeExceeded => TracedStep::TimeExceeded,
         UpstreamStep::Discard(reason) => TracedStep::Drop(reason),

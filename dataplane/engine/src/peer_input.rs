@@ -14,6 +14,7 @@
 use weir_nat::{Home, LookUp, OutboundKey, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv4;
+use weir_wire::ipv6;
 use weir_wire::udp;
 
 use crate::datagram::datagram_input;
@@ -55,6 +56,9 @@ impl<F: Frame> Engine<F> {
     /// Reads a packet that another worker could not serve, without the headers that brought it
     /// here.
     fn stray_input(&self, bytes: &[u8], packet: &mut Upstream) -> Result<UpstreamStep, DropReason> {
+        if ipv6::is_version_6(bytes) {
+            return stray_step(self.inner4_input(bytes, packet)?);
+        }
         let stray = Packet::read(bytes)
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
         packet.len = stray.bytes.len();
@@ -77,14 +81,7 @@ impl<F: Frame> Engine<F> {
             }
             _ => return Err(DropReason::NotLocal),
         };
-        match step {
-            UpstreamStep::Translate => Ok(UpstreamStep::Stray),
-            UpstreamStep::TimeExceeded => Ok(step),
-            // They come as one packet to the worker that receives them from the home.
-            UpstreamStep::OuterFragment => Err(DropReason::OuterFragment),
-            // Packets that need no mapping are answered by the worker that receives them.
-            _ => Err(DropReason::NotLocal),
-        }
+        stray_step(step)
     }
 
     /// True if this is the address of a home in plain mode, in whichever shard.
@@ -104,7 +101,12 @@ impl<F: Frame> Engine<F> {
         self.slow_path.set_now(now.ms);
         let cx = &mut Context { pool, out, now };
         if self.is_to_endpoint6(frame.data()) {
-            return self.receive_redirected_over_ipv6(frame, cx);
+            // No packet that was read before is in work: strays that begin no flow leave no handle.
+            self.nat.release_outers();
+            // The home has its handle before the packet is read, which may be its first one here.
+            if let Err(reason) = self.intern_source(frame.data()) {
+                return self.discard(reason);
+            }
         }
         if self.is_redirected6(frame.data()) {
             return self.receive_redirected6(frame, cx);
@@ -144,6 +146,19 @@ impl<F: Frame> Engine<F> {
     pub(crate) fn stray_down<P: Pool<Frame = F>>(&mut self, frame: F, cx: &mut Context<'_, P>) {
         self.counters.count_redirected(Direction::Receive);
         self.translate_down_alone(frame, downstream::DownstreamStep::Stray, cx);
+    }
+}
+
+/// Returns what is to be done with a packet of a home that another worker redirected here, of which
+/// a packet from the home itself has this step.
+fn stray_step(step: UpstreamStep) -> Result<UpstreamStep, DropReason> {
+    match step {
+        UpstreamStep::Translate => Ok(UpstreamStep::Stray),
+        UpstreamStep::TimeExceeded => Ok(step),
+        // They come as one packet to the worker that receives them from the home.
+        UpstreamStep::OuterFragment => Err(DropReason::OuterFragment),
+        // Packets that need no mapping are answered by the worker that receives them.
+        _ => Err(DropReason::NotLocal),
     }
 }
 

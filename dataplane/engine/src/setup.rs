@@ -8,7 +8,8 @@ use weir_nat::{AddressRanges, Replica, ReplicaMut, ShardIndex};
 use weir_wire::ethernet::Mac;
 use weir_wire::frame::Frame;
 
-use crate::engine::{Engine, Now, patterns};
+use crate::engine::{Engine, Now};
+use crate::frame_pattern::Patterns;
 use crate::held::HeldFrames;
 use crate::neighbor::RequestPace;
 use crate::{CommitLimits, EngineError, Misses, Redirects, ShardConfig, Side, Uncommitted};
@@ -51,8 +52,7 @@ impl<F: Frame> EngineSetup<'_, F> {
     pub fn set_mac(&mut self, side: Side, mac: Mac) {
         self.engine.link_mut(side).set_mac(mac);
         let [access, internet] = &self.engine.links;
-        let [patterns, patterns6] = patterns([access, internet], self.engine.mode);
-        (self.engine.patterns, self.engine.patterns6) = (patterns, patterns6);
+        self.engine.patterns = Patterns::new([access, internet], self.engine.mode);
         if side == Side::Access {
             self.engine.peers.set_header(self.engine.link(side).header_to(Mac::ZERO));
         }

@@ -275,6 +275,12 @@ impl Shards {
         self.by_endpoint6.get(endpoint)
     }
 
+    /// As [`of_endpoint6`](Self::of_endpoint6). It may miss an endpoint.
+    #[inline(always)]
+    pub(crate) fn of_likely_endpoint6(&self, endpoint: Octets6) -> Option<ShardIndex> {
+        self.by_endpoint6.likely(endpoint)
+    }
+
     /// Returns the IPv6 tunnel endpoint of a shard, if it has one.
     #[inline]
     pub(crate) fn endpoint6_of(&self, shard: ShardIndex) -> Option<Octets6> {

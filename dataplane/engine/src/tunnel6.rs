@@ -1,8 +1,8 @@
-//! Hot. Homes with tunnels of GRE over IPv6 (RFC 7676), both ways.
+//! Hot. Homes with tunnels of GRE over IPv6 (RFC 7676): input from them.
 //!
 //! ```text
-//!   frame --> outer IPv6 to a served endpoint --> GRE --> IPv6 inside: as behind GRE over IPv4
-//!                        |                            \-> IPv4 inside: settled, or slow path
+//!   frame --> outer IPv6 to a served endpoint --> GRE --> IPv4 or IPv6 inside: as behind GRE over IPv4
+//!                        |
 //!                        +-- source without a handle: its packet waits for its turn, and gets one
 //! ```
 //!
@@ -13,8 +13,7 @@
 //!
 //! Fragments of tunnel packets are put together first (`outer_fragment.rs`).
 
-use weir_nat::{Home, OutboundKey, PacketKey, ShardIndex};
-use weir_wire::ethernet::ETHERTYPE_IPV6;
+use weir_nat::{Home, LookUp, OutboundKey, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre::Gre;
 use weir_wire::ipv4;
@@ -24,55 +23,18 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::endpoints6::{Octets6, octets};
 use crate::engine::{Context, Engine};
-use crate::ethernet_input::sender;
-use crate::fast_path::{FastUpstream, Headers, NO_OPTIONS};
-use crate::fast_path_output::edit;
 use crate::ip_input::Packet;
 use crate::ipv6::{Packet6State, PacketStep6, Way6, set_traffic_class, transit_input6};
-use crate::link_header::UNTAGGED;
 use crate::party::Party;
-use crate::rewrite::{self, PacketEnd};
 use crate::slow_path::Way;
 use crate::upstream::{Upstream, UpstreamStep};
 use crate::{AccessMode, DropReason, Side, ecn};
-
-/// No key, no checksum, no sequence number; IPv4 (RFC 2784), as it lies in memory.
-const GRE_IPV4: u32 = u32::from_ne_bytes([0, 0, 8, 0]);
-
-/// The states of a frame from a home, of which a tunnel packet uses those of its inner packet.
-pub(crate) struct TunnelPacket<'a> {
-    pub(crate) ipv6: &'a mut Packet6State,
-    pub(crate) fast: &'a mut FastUpstream,
-    pub(crate) slow: &'a mut Upstream,
-}
-
-/// State of an IPv4 packet in a tunnel over IPv6 while its burst is processed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inner4State {
-    pub(crate) fast: FastUpstream,
-    pub(crate) slow: Upstream,
-}
-
-impl Inner4State {
-    pub(crate) fn empty() -> Self {
-        Self { fast: FastUpstream::empty(), slow: Upstream::EMPTY }
-    }
-}
-
-/// A tunnel packet to a served endpoint, without its headers.
-struct Decapsulated {
-    home: Home,
-    /// Offset of the inner packet in the frame, and its length.
-    offset: usize,
-    len: usize,
-    outer_class: u8,
-}
 
 /// The headers of a tunnel packet without extension headers, key and options, by words as they lie
 /// in memory.
 #[derive(Clone, Copy, FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C, packed)]
-struct OuterWords {
+pub(crate) struct TunnelWords6 {
     version_class_flow: [u8; 4],
     payload_length: u16,
     next_header: u8,
@@ -82,67 +44,74 @@ struct OuterWords {
     gre: u32,
 }
 
-const OUTER_LEN: usize = size_of::<OuterWords>();
-const _: () = assert!(OUTER_LEN == Ipv6::LEN + Gre::LEN);
+/// Length of the tunnel header over IPv6 of a home that sends no key.
+pub(crate) const GRE6: usize = size_of::<TunnelWords6>();
+const _: () = assert!(GRE6 == Ipv6::LEN + Gre::LEN);
 
-/// More fragments, and the offset of a fragment, as they lie in memory.
-const FRAGMENTED: u16 = 0x3fff_u16.to_be();
+/// What a packet to a tunnel endpoint is.
+pub(crate) enum ToEndpoint6 {
+    Tunnel(Tunnel6),
+    /// An echo request to the endpoint itself, of this length.
+    Ping(usize),
+    /// A part of a packet, of this length.
+    Fragment(usize),
+}
+
+/// A GRE packet to a served endpoint.
+pub(crate) struct Tunnel6 {
+    shard: ShardIndex,
+    source: [u64; 2],
+    /// Key and EtherType of the GRE header.
+    key: Option<u32>,
+    protocol: u16,
+    /// Offset of the inner packet, and its length, in bytes.
+    offset: usize,
+    len: usize,
+    class: u8,
+    /// Destination and source: the ends of an answer.
+    answer: [u128; 2],
+}
 
 impl<F: Frame> Engine<F> {
-    /// Reads a tunnel packet with an inner IPv4 packet of the fast path, by whole words at fixed
-    /// offsets. Returns false, and changes nothing that is used, for any other packet, of which
-    /// [`tunnel6_input`](Self::tunnel6_input) finds the step.
+    /// Returns the home of a fast-path packet in this tunnel, whose inner packet has `len` bytes and
+    /// this ECN field; `None` if the slow path has to read the packet.
     #[inline(always)]
-    pub(crate) fn read_fast_tunnel6(&self, frame: &mut F, packet: &mut TunnelPacket<'_>) -> bool {
-        let link = self.link(Side::Access);
-        let data = frame.data();
-        let is_fast_frame = data.len() >= UNTAGGED + OUTER_LEN
-            && data[..6] == link.mac.0
-            && data[12..UNTAGGED] == ETHERTYPE_IPV6.to_be_bytes()
-            && !link.is_tagged()
-            && frame.is_contiguous();
-        if !is_fast_frame || self.mode != AccessMode::Gre {
-            return false;
+    pub(crate) fn home_of_tunnel6(&self, tunnel: &[u8], len: usize, inner_ecn: u8) -> Option<Home> {
+        let outer = TunnelWords6::ref_from_bytes(tunnel).ok()?;
+        let destination = outer.destination;
+        let likely = self.shards.of_likely_endpoint6(destination);
+        let shard = likely.or_else(|| self.unlikely_endpoint6(destination))?;
+        // RFC 6040: with either of these the inner header stays as it is.
+        let ecn = outer.version_class_flow[1] >> 4 & 3;
+        let has_length = usize::from(u16::from_be(outer.payload_length)) == Gre::LEN + len;
+        if !has_length || (ecn != 0 && ecn != inner_ecn) || !self.duties.serves(shard) {
+            return None;
         }
-        let Ok((outer, _)) = OuterWords::ref_from_prefix(&data[UNTAGGED..]) else { return false };
-        let end = UNTAGGED + Ipv6::LEN + usize::from(u16::from_be(outer.payload_length));
-        let [first, second, ..] = outer.version_class_flow;
-        let is_plain = first >> 4 == 6
-            && outer.next_header == ipv4::PROTOCOL_GRE
-            && outer.gre == GRE_IPV4
-            && end >= UNTAGGED + OUTER_LEN;
-        let Some(inner) = data.get(UNTAGGED + OUTER_LEN..end).filter(|_| is_plain) else {
-            return false;
-        };
-        let (source, destination) = (outer.source, outer.destination);
-        let Some(shard) = self.shards.of_endpoint6(destination) else { return false };
-        let Some(handle) = self.nat.find_outer(source.map(u64::from_be)) else { return false };
-        let home = Home { shard, outer: handle, gre_key: None };
-        let outer_class = first << 4 | second >> 4;
-        let decapsulated = Decapsulated { home, offset: 0, len: 0, outer_class };
-        if !self.duties.serves(shard) || !self.read_inner4_fast(inner, &decapsulated, packet.fast) {
-            return false;
-        }
-        frame.keep(UNTAGGED + OUTER_LEN, usize::from(packet.fast.len));
-        packet.fast.look_up.hash = packet.fast.key.hash(&self.nat);
-        self.nat.begin_look_up::<OutboundKey>(packet.fast.look_up.hash);
-        packet.ipv6.home = home;
-        packet.ipv6.step = PacketStep6::FastIpv4 { outer_class };
-        true
+        let source = outer.source;
+        let handle = self.nat.find_outer(source.map(u64::from_be))?;
+        Some(Home { shard, outer: handle, gre_key: None })
     }
 
-    /// Decides on the step of a frame with an IPv6 packet, which begins at `offset`, if it is to a
-    /// tunnel endpoint: `Ok(None)` if it is not. Cuts the frame to the inner packet and prefetches
-    /// the index line of one of IPv4.
+    #[cold]
     #[inline(never)]
-    pub(crate) fn tunnel6_input(
-        &self,
-        frame: &mut F,
-        offset: usize,
-        packet: &mut TunnelPacket<'_>,
-    ) -> Result<Option<PacketStep6>, DropReason> {
-        let bytes = frame.data().get(offset..).unwrap_or_default();
-        let Ok((outer, len)) = ipv6::parse(bytes) else { return Ok(None) };
+    fn unlikely_endpoint6(&self, address: Octets6) -> Option<ShardIndex> {
+        self.shards.of_endpoint6(address)
+    }
+
+    /// Prefetches what [`home_of_tunnel6`](Self::home_of_tunnel6) reads of the home of a tunnel
+    /// packet.
+    #[inline(always)]
+    pub(crate) fn begin_home_of_tunnel6(&self, packet: &[u8]) {
+        if let Ok((outer, _)) = TunnelWords6::ref_from_prefix(packet) {
+            let source = outer.source;
+            self.nat.begin_find_outer(source.map(u64::from_be));
+        }
+    }
+
+    /// Reads an IPv6 packet from the access side, if it is to a tunnel endpoint: `Ok(None)` if it
+    /// is not.
+    pub(crate) fn endpoint6_input(&self, packet: &[u8]) -> Result<Option<ToEndpoint6>, DropReason> {
+        let Ok((outer, len)) = ipv6::parse(packet) else { return Ok(None) };
         let endpoint = octets(outer.destination.to_bytes());
         let Some(shard) = self.shards.of_endpoint6(endpoint) else { return Ok(None) };
         if !self.duties.serves(shard) {
@@ -150,250 +119,176 @@ impl<F: Frame> Engine<F> {
         }
         let gre_at = match outer.next_header {
             ipv4::PROTOCOL_GRE => Ipv6::LEN,
-            _ => match walk_to_gre(bytes, len)? {
+            _ => match walk_to_gre(packet, len)? {
                 Behind::Gre(gre_at) => gre_at,
-                Behind::Ping => {
-                    packet.ipv6.from = sender(frame);
-                    frame.keep(offset, len);
-                    return Ok(Some(PacketStep6::ToEndpoint));
-                }
-                Behind::Fragment => {
-                    frame.keep(offset, len);
-                    return Ok(Some(PacketStep6::OuterFragment));
-                }
+                Behind::Ping => return Ok(Some(ToEndpoint6::Ping(len))),
+                Behind::Fragment => return Ok(Some(ToEndpoint6::Fragment(len))),
             },
         };
-        let header = gre::parse(bytes.get(gre_at..len).unwrap_or_default())
+        let header = gre::parse(packet.get(gre_at..len).unwrap_or_default())
             .map_err(|_| DropReason::GreMalformed)?;
-        let Some(handle) = self.nat.find_outer(outer_address(outer)) else {
-            return Ok(Some(PacketStep6::UnknownHome));
-        };
-        let tunnel_len = gre_at + header.len;
-        let inner = Decapsulated {
-            home: Home { shard, outer: handle, gre_key: header.key },
-            offset: offset + tunnel_len,
-            len: len.saturating_sub(tunnel_len),
-            outer_class: outer.traffic_class(),
-        };
-        let ends = (outer.destination, outer.source);
-        packet.ipv6.home = inner.home;
-        match header.protocol {
-            gre::PROTOCOL_IPV4 => Ok(Some(self.inner4_input(frame, &inner, packet))),
-            gre::PROTOCOL_IPV6 => {
-                frame.keep(inner.offset, inner.len);
-                let (ip, len) = ipv6::parse(frame.data()).map_err(|_| DropReason::Ip6Malformed)?;
-                if ip.next_header == ipv4::PROTOCOL_GRE
-                    && (ip.source, ip.destination) == ends
-                    && is_keepalive(frame.data())
-                {
-                    return Ok(Some(PacketStep6::KeepaliveBack));
-                }
-                // A congestion mark made inside the tunnel is carried over (RFC 6040).
-                let class = ip.traffic_class();
-                let new_class =
-                    ecn::decapsulate(inner.outer_class, class).ok_or(DropReason::EcnCongestion)?;
-                frame.truncate(len);
-                if new_class != class {
-                    set_traffic_class(frame.data_mut(), new_class);
-                }
-                transit_input6(frame.data(), Way6::Up, packet.ipv6).map(Some)
+        let offset = gre_at + header.len;
+        Ok(Some(ToEndpoint6::Tunnel(Tunnel6 {
+            shard,
+            source: outer_address(outer),
+            key: header.key,
+            protocol: header.protocol,
+            offset,
+            len: len.saturating_sub(offset),
+            class: outer.traffic_class(),
+            answer: [outer.destination.get(), outer.source.get()],
+        })))
+    }
+
+    /// Decides on the step of a packet to a tunnel endpoint, which begins at `offset` of its frame
+    /// and has no IPv4 packet inside. Cuts the frame to what the step concerns.
+    pub(crate) fn endpoint6_step(
+        &self,
+        frame: &mut F,
+        offset: usize,
+        to: &ToEndpoint6,
+        packet: &mut Packet6State,
+    ) -> Result<PacketStep6, DropReason> {
+        match to {
+            ToEndpoint6::Tunnel(tunnel) => self.inner6_input(frame, offset, tunnel, packet),
+            ToEndpoint6::Ping(len) => {
+                frame.keep(offset, *len);
+                Ok(PacketStep6::ToEndpoint)
             }
-            _ => Err(DropReason::GreProtocol),
+            ToEndpoint6::Fragment(len) => {
+                frame.keep(offset, *len);
+                Ok(PacketStep6::OuterFragment)
+            }
         }
     }
 
-    /// Reads an inner IPv4 packet, to which the frame is cut: for the fast path, or for the slow
-    /// path.
-    #[inline(always)]
-    fn inner4_input(
-        &self,
-        frame: &mut F,
-        inner: &Decapsulated,
-        packet: &mut TunnelPacket<'_>,
-    ) -> PacketStep6 {
-        frame.keep(inner.offset, inner.len);
-        if self.read_inner4_fast(frame.data(), inner, packet.fast) {
-            packet.fast.look_up.hash = packet.fast.key.hash(&self.nat);
-            self.nat.begin_look_up::<OutboundKey>(packet.fast.look_up.hash);
-            return PacketStep6::FastIpv4 { outer_class: inner.outer_class };
-        }
-        self.read_inner4_slow(frame, (&inner.home, inner.outer_class), packet.slow);
-        packet.fast.look_up.hash = packet.slow.hash;
-        if packet.slow.step == UpstreamStep::Translate {
-            self.nat.begin_look_up::<OutboundKey>(packet.slow.hash);
-        }
-        PacketStep6::Ipv4
+    /// Returns the home of a tunnel packet, if it is known.
+    fn home_in(&self, tunnel: &Tunnel6) -> Option<Home> {
+        let outer = self.nat.find_outer(tunnel.source)?;
+        Some(Home { shard: tunnel.shard, outer, gre_key: tunnel.key })
     }
 
-    /// Fills in `packet` and returns true for an inner packet of the fast path: no IP option, no
-    /// GRE key, no fragment, UDP or TCP, no congestion mark to carry over.
-    #[inline(always)]
-    fn read_inner4_fast(
+    /// Reads a tunnel packet over IPv6 with an IPv4 packet inside.
+    pub(crate) fn inner4_input(
         &self,
         bytes: &[u8],
-        inner: &Decapsulated,
-        packet: &mut FastUpstream,
-    ) -> bool {
-        let Ok((headers, _)) = Headers::ref_from_prefix(bytes) else { return false };
-        let (ip, mtu) = (&headers.ip, self.link(Side::Internet).mtu);
-        let (ecn, inner_ecn) = (inner.outer_class & 3, ip.version_tos[1] & 3);
-        let is_plain = ip.version_tos[0] == NO_OPTIONS
-            && ip.fragment & FRAGMENTED == 0
-            && inner.home.gre_key.is_none()
-            && (ecn == 0 || ecn == inner_ecn);
-        if !is_plain {
-            return false;
-        }
-        let Some((key, len)) = headers.outbound_key(bytes, &inner.home, mtu) else { return false };
-        (packet.key, packet.len) = (key, len as u16);
-        true
-    }
-
-    /// Reads an inner packet, to which the frame was cut, for the slow path, which finds the drop
-    /// reason too.
-    #[inline(never)]
-    fn read_inner4_slow(
-        &self,
-        frame: &mut F,
-        (home, outer_class): (&Home, u8),
-        packet: &mut Upstream,
-    ) {
-        packet.step = self
-            .inner4_step(frame.data(), (home, outer_class), packet)
-            .unwrap_or_else(UpstreamStep::Discard);
-        if let UpstreamStep::Discard(_) = packet.step {
-            return;
-        }
-        frame.truncate(packet.len);
-        if packet.step == UpstreamStep::Translate && packet.is_remarked {
-            rewrite::traffic_class(frame.data_mut(), packet.tos);
-        }
-    }
-
-    fn inner4_step(
-        &self,
-        bytes: &[u8],
-        (home, outer_class): (&Home, u8),
         packet: &mut Upstream,
     ) -> Result<UpstreamStep, DropReason> {
-        if home.gre_key.is_none() && self.slow_path.is_over(&Party::Home(*home), Way::Up) {
+        let Some(ToEndpoint6::Tunnel(tunnel)) = self.endpoint6_input(bytes)? else {
+            return Err(DropReason::NotLocal);
+        };
+        let Some(home) = self.home_in(&tunnel) else { return Ok(UpstreamStep::UnknownHome) };
+        if home.gre_key.is_none() && self.slow_path.is_over(&Party::Home(home), Way::Up) {
             return Err(DropReason::SlowPathLimit);
         }
-        let inner = Packet::read(bytes)
+        let inner = bytes.get(tunnel.offset..tunnel.offset + tunnel.len).unwrap_or_default();
+        let inner = Packet::read(inner)
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
-        (packet.offset, packet.len, packet.home) = (0, inner.bytes.len(), *home);
-        let tos = ecn::decapsulate(outer_class, inner.ip.tos).ok_or(DropReason::EcnCongestion)?;
+        packet.offset += tunnel.offset;
+        packet.len = inner.bytes.len();
+        packet.home = home;
+        // A congestion mark made inside the tunnel is carried over to the inner packet (RFC 6040).
+        let tos = ecn::decapsulate(tunnel.class, inner.ip.tos).ok_or(DropReason::EcnCongestion)?;
         packet.tos = tos;
         packet.is_remarked = tos != inner.ip.tos;
         self.inner_input(&inner, packet)
     }
 
-    /// Carries out the step of a tunnel packet whose inner packet is of IPv4, or that has none.
-    #[inline(always)]
-    pub(crate) fn serve_tunnel6<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        (state, fast, slow): (&Packet6State, &FastUpstream, &mut Upstream),
-        cx: &mut Context<'_, P>,
-    ) {
-        match state.step {
-            PacketStep6::FastIpv4 { outer_class } => {
-                let (candidate, now) = (fast.look_up.candidate, cx.now.tick());
-                let settled = self.nat.outbound_settled_over_ipv6(candidate, &fast.key, now);
-                if let Some(settled) = settled {
-                    self.duties.note_traffic(state.home.shard);
-                    frame.truncate(usize::from(fast.len));
-                    edit(frame.data_mut(), PacketEnd::Source, settled.to, settled.deltas);
-                    let flow = (fast.look_up.hash.0 >> 32) as u32;
-                    return self.send(Side::Internet, frame, flow, cx);
-                }
-                self.read_inner4_slow(&mut frame, (&state.home, outer_class), slow);
-                slow.candidate = fast.look_up.found();
-                self.serve_access(frame, slow, cx);
-            }
-            PacketStep6::Ipv4 => {
-                slow.candidate = fast.look_up.found();
-                self.serve_access(frame, slow, cx);
-            }
-            _ => self.serve_other_tunnel6(frame, (state, slow), cx),
+    /// As [`inner4_input`](Self::inner4_input), with an IPv6 packet inside. The tunnel packet begins
+    /// at `offset` of its frame, which is cut to the inner packet.
+    fn inner6_input(
+        &self,
+        frame: &mut F,
+        offset: usize,
+        tunnel: &Tunnel6,
+        packet: &mut Packet6State,
+    ) -> Result<PacketStep6, DropReason> {
+        if tunnel.protocol != gre::PROTOCOL_IPV6 {
+            return Err(DropReason::GreProtocol);
         }
+        let Some(home) = self.home_in(tunnel) else { return Ok(PacketStep6::UnknownHome) };
+        packet.home = home;
+        frame.keep(offset + tunnel.offset, tunnel.len);
+        let (ip, len) = ipv6::parse(frame.data()).map_err(|_| DropReason::Ip6Malformed)?;
+        if ip.next_header == ipv4::PROTOCOL_GRE
+            && [ip.source.get(), ip.destination.get()] == tunnel.answer
+            && is_keepalive(frame.data())
+        {
+            return Ok(PacketStep6::KeepaliveBack);
+        }
+        let class = ip.traffic_class();
+        let new_class = ecn::decapsulate(tunnel.class, class).ok_or(DropReason::EcnCongestion)?;
+        frame.truncate(len);
+        if new_class != class {
+            set_traffic_class(frame.data_mut(), new_class);
+        }
+        transit_input6(frame.data(), Way6::Up, packet)
     }
 
+    /// Processes a tunnel packet, with an IPv4 packet inside, of a home that was not known when its
+    /// burst was read.
+    #[cold]
     #[inline(never)]
-    fn serve_other_tunnel6<P: Pool<Frame = F>>(
+    pub(crate) fn serve_unknown_home<P: Pool<Frame = F>>(
         &mut self,
         mut frame: F,
-        (state, slow): (&Packet6State, &mut Upstream),
         cx: &mut Context<'_, P>,
     ) {
-        match state.step {
-            PacketStep6::ToEndpoint => self.answer_endpoint_ping6(frame, state.from, cx),
+        if let Err(reason) = self.intern_home(&frame) {
+            return self.discard(reason);
+        }
+        let mut packet = Upstream::EMPTY;
+        self.read_slow_path_access(&mut frame, &mut packet);
+        let mut look_up = [LookUp { hash: packet.hash, ..LookUp::EMPTY }];
+        self.nat.look_up::<OutboundKey, _>(&mut look_up);
+        packet.candidate = look_up[0].found();
+        self.serve_access(frame, &packet, cx);
+    }
+
+    /// As [`serve_unknown_home`](Self::serve_unknown_home), with an IPv6 packet inside.
+    fn serve_unknown_home6<P: Pool<Frame = F>>(&mut self, mut frame: F, cx: &mut Context<'_, P>) {
+        if let Err(reason) = self.intern_home(&frame) {
+            return self.discard(reason);
+        }
+        let mut packet = Packet6State::EMPTY;
+        self.read_access6(&mut frame, &mut packet);
+        self.nat.look_up::<weir_nat::FlowKey6, _>(std::slice::from_mut(&mut packet));
+        self.serve_access6(frame, &packet, cx);
+    }
+
+    /// Gives the home of a tunnel packet a handle, by which the packet is read again.
+    pub(crate) fn intern_home(&mut self, frame: &F) -> Result<(), DropReason> {
+        let (_, offset) = self.link(Side::Access).input(frame)?;
+        self.intern_source(frame.data().get(offset..).unwrap_or_default())
+    }
+
+    /// Gives the source of a tunnel packet a handle, if it is a home's address.
+    pub(crate) fn intern_source(&mut self, packet: &[u8]) -> Result<(), DropReason> {
+        let (outer, _) = ipv6::parse(packet).map_err(|_| DropReason::Ip6Malformed)?;
+        let handle = self.nat.intern_outer(outer_address(outer));
+        handle.map(|_| ()).ok_or(DropReason::NotSubscriber)
+    }
+
+    /// Carries out a step that only a packet to a tunnel endpoint has.
+    #[inline(never)]
+    pub(crate) fn serve_to_endpoint6<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Packet6State,
+        cx: &mut Context<'_, P>,
+    ) {
+        match packet.step {
+            PacketStep6::ToEndpoint => self.answer_endpoint_ping6(frame, packet.from, cx),
             PacketStep6::KeepaliveBack => self.send6(Side::Access, frame, 0, cx),
             PacketStep6::OuterFragment => self.hold_outer_fragment6(frame, cx),
-            _ => {
-                let Some(source) = self.outer_source(&frame) else {
-                    return self.discard(DropReason::Ip6Malformed);
-                };
-                if self.nat.intern_outer(source).is_none() {
-                    return self.discard(DropReason::NotSubscriber);
-                }
-                // The home has its handle now, so the packet has another step.
-                let (mut ipv6, mut fast) = (*state, FastUpstream::empty());
-                let packet = TunnelPacket { ipv6: &mut ipv6, fast: &mut fast, slow };
-                self.read_access6(&mut frame, packet);
-                self.nat.look_up::<OutboundKey, _>(std::slice::from_mut(&mut fast));
-                self.serve_access6(frame, (&ipv6, &fast, slow), cx);
-            }
+            _ => self.serve_unknown_home6(frame, cx),
         }
-    }
-
-    fn outer_source(&self, frame: &F) -> Option<[u64; 2]> {
-        let (_, offset) = self.link(Side::Access).input(frame).ok()?;
-        let (outer, _) = ipv6::parse(frame.data().get(offset..)?).ok()?;
-        Some(outer_address(outer))
     }
 
     /// Whether a packet is to an IPv6 tunnel endpoint.
     pub(crate) fn is_to_endpoint6(&self, packet: &[u8]) -> bool {
         let endpoint = ipv6::parse(packet).map(|(outer, _)| octets(outer.destination.to_bytes()));
         endpoint.is_ok_and(|endpoint| self.shards.of_endpoint6(endpoint).is_some())
-    }
-
-    /// Processes a packet to an IPv6 tunnel endpoint that another worker redirected here, after it
-    /// was opened.
-    pub(crate) fn receive_redirected_over_ipv6<P: Pool<Frame = F>>(
-        &mut self,
-        mut frame: F,
-        cx: &mut Context<'_, P>,
-    ) {
-        // No packet that was read before is in work: strays that begin no flow leave no handle.
-        self.nat.release_outers();
-        // The home has its handle before the packet is read, which may be its first one here.
-        let source = ipv6::parse(frame.data()).map(|(outer, _)| outer_address(outer));
-        if source.is_ok_and(|source| self.nat.intern_outer(source).is_none()) {
-            return self.discard(DropReason::NotSubscriber);
-        }
-        let (mut ipv6, mut fast) = (Packet6State::EMPTY, FastUpstream::empty());
-        let mut slow = Upstream::EMPTY;
-        let mut packet = TunnelPacket { ipv6: &mut ipv6, fast: &mut fast, slow: &mut slow };
-        match self.tunnel6_input(&mut frame, 0, &mut packet) {
-            Err(reason) => return self.discard(reason),
-            Ok(Some(step @ (PacketStep6::Forward | PacketStep6::TimeExceeded))) => {
-                ipv6.step = step;
-                return self.serve_stray6(Side::Access, frame, ipv6, cx);
-            }
-            Ok(Some(PacketStep6::FastIpv4 { outer_class })) => {
-                self.read_inner4_slow(&mut frame, (&ipv6.home, outer_class), &mut slow);
-            }
-            Ok(Some(PacketStep6::Ipv4)) => {}
-            // Packets that need no flow are answered by the worker that receives them.
-            Ok(_) => return self.discard(DropReason::NotLocal),
-        }
-        if slow.step == UpstreamStep::Translate {
-            slow.step = UpstreamStep::Stray;
-        }
-        self.serve_access(frame, &slow, cx);
-        self.open_mappings(cx);
     }
 
     /// True if an outer IPv4 source could be taken for the handle of another home.
@@ -406,6 +301,26 @@ impl<F: Frame> Engine<F> {
     #[inline(always)]
     pub(crate) fn has_tunnel6(&self, home: &Home) -> bool {
         self.mode == AccessMode::Gre && home.is_over_ipv6()
+    }
+}
+
+/// Returns the EtherType of what is in a GRE packet over IPv6. Nothing else is checked.
+#[inline(always)]
+pub(crate) fn protocol_over_ipv6(packet: &[u8]) -> Option<u16> {
+    let headers = packet.first_chunk::<GRE6>()?;
+    if headers[6] != ipv4::PROTOCOL_GRE {
+        return protocol_behind_extensions(packet);
+    }
+    Some(u16::from_be_bytes([headers[GRE6 - 2], headers[GRE6 - 1]]))
+}
+
+#[cold]
+#[inline(never)]
+fn protocol_behind_extensions(packet: &[u8]) -> Option<u16> {
+    let (_, len) = ipv6::parse(packet).ok()?;
+    match walk_to_gre(packet, len).ok()? {
+        Behind::Gre(at) => packet.get(at + 2..)?.first_chunk().copied().map(u16::from_be_bytes),
+        Behind::Ping | Behind::Fragment => None,
     }
 }
 

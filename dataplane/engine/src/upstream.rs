@@ -34,6 +34,8 @@ pub(crate) enum UpstreamStep {
     Stray,
     /// Translate a packet from the internet that another worker redirected here.
     StrayDown,
+    /// It is a tunnel packet over IPv6 of a home that is not known.
+    UnknownHome,
     /// Queue a datagram of replication.
     Datagram,
     Discard(DropReason),

@@ -119,6 +119,79 @@ fn both_families_pass_both_ways_as_behind_a_tunnel_over_ipv4() {
     assert_eq!((world.drops(), world.outers()), (0, 1));
 }
 
+/// Each frame goes through the steps of its own tunnel and family, and none is lost between them.
+#[test]
+fn burst_with_both_families_in_both_tunnels_is_as_its_packets_one_by_one() {
+    let inner6 = |last: u16| {
+        build::ipv6(format!("2001:db8:1000:{last}::7").as_str(), SERVER6).udp(5000, 53, b"question")
+    };
+    let over4 =
+        |inner: &[u8]| build::ipv4("10.200.0.1", "10.100.0.1").gre(header(None, inner), inner);
+    let up: Vec<Vec<u8>> = (0..48_u16)
+        .map(|n| match n * 7 % 9 {
+            0 | 4 => over4(&udp(6000 + n)),
+            1 | 7 => over4(&inner6(1)),
+            2 | 6 => tunnelled(HOME, None, udp(5000 + n)),
+            3 => tunnelled(HOME, None, inner6(2)),
+            // The fast path takes neither of these.
+            5 => tunnelled(HOME, Some(7), udp(7000 + n)),
+            _ => tunnelled(HOME, Some(7), inner6(2)),
+        })
+        .collect();
+    let (mut alone, mut together) = (world(), world());
+    for round in 0..3 {
+        let sent: Vec<_> =
+            up.iter().map(|it| alone.packets(Side::Access, std::slice::from_ref(it))).collect();
+        let burst = match round {
+            // The same flows in the same order, so that both have the same ports.
+            0 => up
+                .iter()
+                .map(|it| together.packets(Side::Access, std::slice::from_ref(it)))
+                .collect(),
+            _ => vec![together.packets(Side::Access, &up)],
+        };
+        assert_eq!(sorted(&sent, Side::Internet), sorted(&burst, Side::Internet), "round {round}");
+        let down: Vec<Vec<u8>> = sorted(&sent, Side::Internet)
+            .iter()
+            .map(|sent| match sent[0] >> 4 {
+                4 => answer(sent),
+                _ => build::ipv6(SERVER6, ip6::parse(sent).unwrap().0.source.get())
+                    .udp(53, 5000, b"answer"),
+            })
+            .collect();
+        assert_eq!(down.len(), up.len());
+        let delivered: Vec<_> =
+            down.iter().map(|it| alone.packets(Side::Internet, std::slice::from_ref(it))).collect();
+        let burst = [together.packets(Side::Internet, &down)];
+        let [delivered, burst] = [&delivered[..], &burst].map(|out| sorted(out, Side::Access));
+        // The identifications of tunnel packets over IPv4 are counted in the order of their leaving.
+        let without = |packets: Vec<Vec<u8>>| {
+            let mut packets: Vec<_> = packets.into_iter().map(without_identification).collect();
+            packets.sort();
+            packets
+        };
+        assert_eq!(without(delivered), without(burst), "round {round}");
+    }
+    assert_eq!((alone.drops(), together.drops()), (0, 0));
+}
+
+/// Returns the packets that went to a side, sorted.
+fn sorted(out: &[Out], side: Side) -> Vec<Vec<u8>> {
+    let frames = out.iter().flat_map(|out| &out.frames).filter(|(to, _)| *to == side);
+    let mut packets: Vec<_> = frames.map(|(_, frame)| frame[14..].to_vec()).collect();
+    packets.sort();
+    packets
+}
+
+/// Clears identification and checksum of a packet of IPv4.
+fn without_identification(mut packet: Vec<u8>) -> Vec<u8> {
+    if packet[0] >> 4 == 4 {
+        packet[4..6].fill(0);
+        packet[10..12].fill(0);
+    }
+    packet
+}
+
 #[test]
 fn homes_with_the_same_inside_addresses_are_told_apart_by_the_whole_outer_address() {
     let mut world = world();

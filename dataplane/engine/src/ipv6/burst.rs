@@ -4,25 +4,27 @@
 use weir_nat::PacketKey;
 use weir_wire::frame::{Frame, Pool};
 
-use crate::burst::{PacketDirection, SettledRun, ones};
+use crate::burst::ones;
 use crate::engine::{Context, Engine};
 use crate::ipv6::fast_path::{FastKey6, FastPacket6};
 use crate::ipv6::input::carries_ipv6;
 use crate::ipv6::packet::Packet6State;
-use crate::tunnel6::Inner4State;
+use crate::over_ipv6::OverIpv6;
+use crate::packet_direction::{PacketDirection, SettledRun};
+use crate::tunnel6::GRE6;
 use crate::{AccessMode, Side};
 
 /// The frames with IPv6 packets of a burst, and the state of each while it is processed.
 #[derive(Debug)]
 pub(crate) struct Burst6<F> {
-    frames: Vec<F>,
+    pub(crate) frames: Vec<F>,
     /// Room for the other frames.
     others: Vec<F>,
     /// A slot for each frame of a full burst, as in `slow`.
-    fast: Box<[FastPacket6]>,
+    pub(crate) fast: Box<[FastPacket6]>,
     slow: Box<[Packet6State]>,
-    /// For IPv4 packets in tunnels over IPv6.
-    inner4: Box<[Inner4State]>,
+    /// Frames with tunnel packets over IPv6, with IPv4 inside and with IPv6.
+    pub(crate) over_ipv6: [Vec<F>; 2],
 }
 
 /// Which frames of a burst carry IPv6 packets, a bit for each.
@@ -41,7 +43,7 @@ impl<F> Burst6<F> {
             others: Vec::with_capacity(slots),
             fast: vec![FastPacket6::empty(); slots].into(),
             slow: vec![Packet6State::EMPTY; slots].into(),
-            inner4: vec![Inner4State::empty(); slots].into(),
+            over_ipv6: [Vec::with_capacity(slots), Vec::with_capacity(slots)],
         }
     }
 
@@ -50,11 +52,18 @@ impl<F> Burst6<F> {
         !self.fast.is_empty()
     }
 
-    /// Takes these frames out of a burst, a bit for each. Returns all others, in their order, in a
-    /// vector to be [taken back](Self::take_back).
-    pub(crate) fn part(&mut self, frames: &mut Vec<F>, mut taken: u64) -> Vec<F> {
+    /// Takes these frames out of a burst, a bit for each, those in tunnels over IPv6 by themselves.
+    /// Returns all others, in their order, in a vector to be [taken back](Self::take_back).
+    pub(crate) fn part(
+        &mut self,
+        frames: &mut Vec<F>,
+        mut taken: u64,
+        over_ipv6: &OverIpv6,
+    ) -> Vec<F> {
         let mut others = std::mem::take(&mut self.others);
-        if taken.count_ones() as usize == frames.len() {
+        if over_ipv6.all() != 0 {
+            self.part_over_ipv6(frames, taken, over_ipv6, &mut others);
+        } else if taken.count_ones() as usize == frames.len() {
             self.frames.append(frames);
         }
         for frame in frames.drain(..) {
@@ -65,6 +74,32 @@ impl<F> Burst6<F> {
             taken >>= 1;
         }
         others
+    }
+
+    /// As [`part`](Self::part), to the end of `others`.
+    #[inline(never)]
+    fn part_over_ipv6(
+        &mut self,
+        frames: &mut Vec<F>,
+        mut taken: u64,
+        &OverIpv6 { ipv4: mut over4, ipv6: mut over6 }: &OverIpv6,
+        others: &mut Vec<F>,
+    ) {
+        let all = |taken: u64| taken.count_ones() as usize == frames.len();
+        if all(over4) {
+            self.over_ipv6[0].append(frames);
+        } else if all(over6) {
+            self.over_ipv6[1].append(frames);
+        }
+        for frame in frames.drain(..) {
+            match (taken & 1, over4 & 1, over6 & 1) {
+                (0, ..) => others.push(frame),
+                (_, 1, _) => self.over_ipv6[0].push(frame),
+                (_, _, 1) => self.over_ipv6[1].push(frame),
+                _ => self.frames.push(frame),
+            }
+            (taken, over4, over6) = (taken >> 1, over4 >> 1, over6 >> 1);
+        }
     }
 
     /// Takes the memory of the vector that [`part`](Self::part) has returned.
@@ -81,13 +116,13 @@ impl<F: Frame> Engine<F> {
         &self,
         frames: &[F],
         left: u64,
-        burst: &mut Burst6<F>,
+        slots: &mut [FastPacket6],
     ) -> Frames6 {
         let (mut found, mut count) = (Frames6::default(), 0);
         for at in ones(left) {
-            let (frame, packet) = (&frames[at], &mut burst.fast[count]);
+            let (frame, packet) = (&frames[at], &mut slots[count]);
             let is_fast = D::read_fast6::<LINK, TUNNEL, F>(self, frame, packet);
-            if is_fast || carries_ipv6::<LINK, TUNNEL>(frame.data()) {
+            if is_fast || TUNNEL == GRE6 || carries_ipv6::<LINK, TUNNEL>(frame.data()) {
                 found.all |= 1 << at;
                 found.slow |= u64::from(!is_fast) << count;
                 count += 1;
@@ -100,18 +135,14 @@ impl<F: Frame> Engine<F> {
     /// for each.
     #[inline(never)]
     pub(crate) fn begin6<D: PacketDirection>(&self, burst: &mut Burst6<F>, slow: u64) {
-        let Burst6 { frames, fast, slow: states, inner4, .. } = burst;
+        let Burst6 { frames, fast, slow: states, .. } = burst;
         for packet in &mut fast[..frames.len()] {
             packet.look_up.hash = packet.key.hash(&self.nat);
             self.nat.begin_look_up::<FastKey6>(packet.look_up.hash);
         }
         for at in ones(slow) {
-            D::read_slow6(self, &mut frames[at], (&mut states[at], &mut inner4[at]));
-            // Both families have the same index.
-            fast[at].look_up = match states[at].step.is_of_tunnel6() {
-                true => inner4[at].fast.look_up,
-                false => states[at].look_up,
-            };
+            D::read_slow6(self, &mut frames[at], &mut states[at]);
+            fast[at].look_up = states[at].look_up;
         }
     }
 
@@ -128,7 +159,7 @@ impl<F: Frame> Engine<F> {
         slow: u64,
         cx: &mut Context<'_, P>,
     ) {
-        let Burst6 { frames, fast, slow: states, inner4, .. } = burst;
+        let Burst6 { frames, fast, slow: states, .. } = burst;
         let (count, now) = (frames.len(), cx.now.tick());
         self.nat.look_up::<FastKey6, _>(&mut fast[..count]);
         let mut frames = frames.drain(..);
@@ -137,21 +168,30 @@ impl<F: Frame> Engine<F> {
             let end = count.min(at + (slow >> at).trailing_zeros() as usize);
             let FastPacket6 { key, look_up, .. } = &fast[at];
             if at < end && self.nat.is_first_settled(look_up.candidate, key) {
-                let frames = &mut frames;
-                let run = SettledRun { packets: &fast[at..end], frames, out: cx.out, now };
-                at += D::send_settled6::<LINK, TUNNEL, F>(self, run);
+                let first = at;
+                let (frames, packets) = (&mut frames, &fast[at..end]);
+                at += D::send_settled6::<LINK, TUNNEL, F>(
+                    self,
+                    SettledRun { packets, frames, out: cx.out, now },
+                );
+                if at < end && D::SIDE == Side::Internet && self.nat.has_outer_ipv6() {
+                    let packets = &fast[at..end];
+                    let run = SettledRun { packets, frames, out: cx.out, now };
+                    at += D::send_settled6_over_ipv6::<LINK, F>(self, run);
+                    if at > first {
+                        continue;
+                    }
+                }
             }
             let Some(frame) = frames.next() else { break };
             match at < end {
                 true => {
                     let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
-                    let states = (&mut states[at], &mut inner4[at]);
-                    self.unsettled6::<D, P>(frame, &fast[at], offset, states, cx);
+                    self.unsettled6::<D, P>(frame, &fast[at], offset, &mut states[at], cx);
                 }
                 false => {
                     states[at].look_up = fast[at].look_up;
-                    inner4[at].fast.look_up = fast[at].look_up;
-                    D::serve6(self, frame, (&states[at], &mut inner4[at]), cx);
+                    D::serve6(self, frame, &states[at], cx);
                 }
             }
             at += 1;
@@ -166,15 +206,15 @@ impl<F: Frame> Engine<F> {
         mut frame: F,
         packet: &FastPacket6,
         offset: usize,
-        (state, inner4): (&mut Packet6State, &mut Inner4State),
+        state: &mut Packet6State,
         cx: &mut Context<'_, P>,
     ) {
         let native =
             (D::SIDE == Side::Internet || self.mode == AccessMode::Plain).then_some(D::SIDE);
         if self.is_unusual6(frame.data().get(offset..).unwrap_or_default(), native) {
-            D::read_slow6(self, &mut frame, (&mut *state, &mut *inner4));
+            D::read_slow6(self, &mut frame, state);
             state.look_up = packet.look_up;
-            return D::serve6(self, frame, (state, inner4), cx);
+            return D::serve6(self, frame, state, cx);
         }
         frame.keep(offset, usize::from(packet.len));
         packet.fill(frame.data(), state);

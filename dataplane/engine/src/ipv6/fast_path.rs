@@ -13,11 +13,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Side;
 use crate::engine::Engine;
-use crate::fast_path::{FastPacket, GRE, TunnelWords, words};
+use crate::fast_path::{FastPacket, GRE, PLAIN, TunnelWords, words};
 use crate::flow_key::PacketKind;
 use crate::frame_pattern::{PLAIN_WORDS, WORDS};
 use crate::ipv6::input::is_martian6;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
+use crate::tunnel6::GRE6;
 
 /// A fixed header and the first 8 bytes of the transport header, read as UDP's, by words as they
 /// lie in memory.
@@ -107,10 +108,13 @@ impl<F: Frame> Engine<F> {
         if data.len() < LINK + TUNNEL + READ {
             return false;
         }
-        let pattern = &self.patterns6[Side::Access as usize];
+        let pattern = match TUNNEL {
+            GRE6 => &self.patterns.over_ipv6[1],
+            _ => &self.patterns.ipv6[Side::Access as usize],
+        };
         let fits = match TUNNEL {
-            GRE => words(data).is_some_and(|words| pattern.fits::<WORDS>(&words)),
-            _ => words(data).is_some_and(|words| pattern.fits::<PLAIN_WORDS>(&words)),
+            PLAIN => words(data).is_some_and(|words| pattern.fits::<PLAIN_WORDS>(&words)),
+            _ => words(data).is_some_and(|words| pattern.fits::<WORDS>(&words)),
         };
         if !fits || !frame.is_contiguous() {
             return false;
@@ -137,6 +141,10 @@ impl<F: Frame> Engine<F> {
                 return false;
             }
             (packet.key.outer, packet.key.shard) = (source, shard);
+        } else if TUNNEL == GRE6 {
+            let ecn = headers.first[1] >> 4 & 3;
+            let Some(home) = self.home_of_tunnel6(tunnel, len, ecn) else { return false };
+            (packet.key.outer, packet.key.shard) = (home.outer, home.shard);
         }
         let mtu = self.link(Side::Internet).mtu;
         len <= inner.len() && headers.fill(inner, len, mtu, Way6::Up, packet)
@@ -153,7 +161,7 @@ impl<F: Frame> Engine<F> {
         if data.len() < LINK + READ {
             return false;
         }
-        let pattern = &self.patterns6[Side::Internet as usize];
+        let pattern = &self.patterns.ipv6[Side::Internet as usize];
         let fits = words(data).is_some_and(|words| pattern.fits::<PLAIN_WORDS>(&words));
         if !fits || !frame.is_contiguous() {
             return false;

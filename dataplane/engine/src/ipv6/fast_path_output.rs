@@ -6,12 +6,12 @@ use weir_wire::gre;
 use zerocopy::FromBytes;
 
 use crate::Side;
-use crate::burst::SettledRun;
 use crate::engine::Engine;
-use crate::fast_path::GRE;
+use crate::fast_path::{GRE, PLAIN};
 use crate::fast_path_output::{TunnelHeader, discard, emit, flow};
 use crate::ipv6::fast_path::{FastKey6, FastPacket6};
 use crate::ipv6::output::decrement_hop_limit;
+use crate::packet_direction::SettledRun;
 
 impl<F: Frame> Engine<F> {
     /// Sends packets of homes, which begin at `pull` of their frames, to the internet, until one is
@@ -26,8 +26,8 @@ impl<F: Frame> Engine<F> {
             let FastPacket6 { key, look_up, .. } = packet;
             let (candidate, home) = (look_up.candidate, key.home());
             match TUNNEL {
-                GRE => nat.outbound6_settled::<true>(candidate, &key.flow, &home, now),
-                _ => nat.outbound6_settled::<false>(candidate, &key.flow, &home, now),
+                PLAIN => nat.outbound6_settled::<false>(candidate, &key.flow, &home, now),
+                _ => nat.outbound6_settled::<true>(candidate, &key.flow, &home, now),
             }
         })
     }
@@ -149,7 +149,7 @@ impl<F: Frame> Engine<F> {
 
 /// Returns the traffic class of a packet.
 #[inline(always)]
-fn traffic_class(packet: &[u8]) -> u8 {
+pub(crate) fn traffic_class(packet: &[u8]) -> u8 {
     match packet {
         [first, second, ..] => first << 4 | second >> 4,
         _ => 0,

@@ -14,7 +14,6 @@ use super::*;
 use crate::AccessMode;
 use crate::fast_path::PLAIN;
 use crate::link_header::{TAGGED, UNTAGGED};
-use crate::tunnel6::{Inner4State, TunnelPacket};
 use crate::world::ipv6::with_ipv6;
 use crate::world::*;
 
@@ -181,10 +180,7 @@ fn compare(world: &World, side: Side, bytes: &[u8], fast_paths: &mut u32) {
     *fast_paths += 1;
     let mut frame = VecFrame::new(bytes);
     match side {
-        Side::Access => {
-            let Inner4State { fast, slow: inner } = &mut Inner4State::empty();
-            engine.read_access6(&mut frame, TunnelPacket { ipv6: &mut slow, fast, slow: inner });
-        }
+        Side::Access => engine.read_access6(&mut frame, &mut slow),
         Side::Internet => engine.read_internet6(&mut frame, &mut slow),
     }
     let of = |state: &Packet6State| {

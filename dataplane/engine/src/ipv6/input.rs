@@ -13,7 +13,6 @@ use crate::ethernet_input::{Network, sender};
 use crate::fast_path::GRE;
 use crate::ip_input::Packet;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
-use crate::tunnel6::TunnelPacket;
 use crate::{AccessMode, DropReason, Side, ecn};
 
 /// Whether a frame, which the IPv4 fast path has not taken, carries an IPv6 packet: behind the
@@ -45,13 +44,9 @@ impl<F: Frame> Engine<F> {
     /// Decides on the step of a frame from the access side, cuts it to the IPv6 packet and
     /// prefetches its index line.
     #[inline(always)]
-    pub(crate) fn read_access6(&self, frame: &mut F, mut packet: TunnelPacket<'_>) {
-        if self.nat.has_outer_ipv6() && self.read_fast_tunnel6(frame, &mut packet) {
-            return;
-        }
-        let step = self.access_input6(frame, &mut packet);
-        packet.ipv6.step = step.unwrap_or_else(PacketStep6::Discard);
-        self.begin_look_up6(packet.ipv6);
+    pub(crate) fn read_access6(&self, frame: &mut F, packet: &mut Packet6State) {
+        packet.step = self.access_input6(frame, packet).unwrap_or_else(PacketStep6::Discard);
+        self.begin_look_up6(packet);
     }
 
     /// As [`read_access6`](Self::read_access6), from the internet side.
@@ -73,21 +68,21 @@ impl<F: Frame> Engine<F> {
     fn access_input6(
         &self,
         frame: &mut F,
-        packet: &mut TunnelPacket<'_>,
+        packet: &mut Packet6State,
     ) -> Result<PacketStep6, DropReason> {
         let (network, offset) = self.link(Side::Access).input(frame)?;
         match network {
             Network::Ipv4 if self.mode == AccessMode::Gre => {
-                self.tunnel_input6(frame, offset, packet.ipv6)
+                self.tunnel_input6(frame, offset, packet)
             }
             Network::Ipv6 => {
-                if self.mode == AccessMode::Gre
-                    && let Some(step) = self.tunnel6_input(frame, offset, packet)?
-                {
-                    return Ok(step);
-                }
-                let packet = &mut *packet.ipv6;
                 packet.from = sender(frame);
+                if self.mode == AccessMode::Gre
+                    && let Some(to) =
+                        self.endpoint6_input(frame.data().get(offset..).unwrap_or_default())?
+                {
+                    return self.endpoint6_step(frame, offset, &to, packet);
+                }
                 let is_transit = self.mode == AccessMode::Plain;
                 self.native_input6(frame, offset, Side::Access, is_transit, packet)
             }

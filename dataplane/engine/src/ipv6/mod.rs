@@ -3,6 +3,7 @@
 //! ```text
 //!   frames of a burst that the IPv4 fast path leaves
 //!      |  fast_path.rs reads them; else EtherType, or the protocol in GRE, says IPv6: input.rs
+//!      |  (those in tunnels over IPv6 are taken out before: over_ipv6.rs)
 //!      v
 //!   burst.rs: a burst of their own --> look-ups --> settled flow: fast_path_output.rs
 //!                                              \--> slow path: upstream.rs, downstream.rs
@@ -30,7 +31,9 @@ mod upstream;
 
 pub(crate) use burst::Burst6;
 pub(crate) use fast_path::{FastKey6, FastPacket6};
+pub(crate) use fast_path_output::traffic_class;
 #[cfg(test)]
 pub(crate) use input::carries_ipv6;
 pub(crate) use input::{set_traffic_class, transit_input6};
+pub(crate) use output::decrement_hop_limit;
 pub(crate) use packet::{Packet6State, PacketStep6, Way6};

@@ -18,13 +18,6 @@ pub(crate) enum PacketStep6 {
     Local,
     /// Its hop limit ends here.
     TimeExceeded,
-    /// It was a tunnel packet over IPv6, and is an IPv4 packet of the fast path now.
-    FastIpv4 {
-        /// Traffic class of the tunnel packet.
-        outer_class: u8,
-    },
-    /// As `FastIpv4`, of the slow path.
-    Ipv4,
     /// It is a tunnel packet over IPv6 of a home that is not known.
     UnknownHome,
     /// It is a ping of a tunnel endpoint.
@@ -37,11 +30,11 @@ pub(crate) enum PacketStep6 {
 }
 
 impl PacketStep6 {
-    /// Whether the frame has, or had, a tunnel packet over IPv6, and no IPv6 packet in it.
+    /// Whether only a packet to a tunnel endpoint over IPv6 has this step.
     #[inline(always)]
-    pub(crate) fn is_of_tunnel6(self) -> bool {
+    pub(crate) fn is_to_endpoint(self) -> bool {
         use PacketStep6::*;
-        !matches!(self, Forward | Stray | Local | TimeExceeded | Discard(_))
+        matches!(self, UnknownHome | ToEndpoint | KeepaliveBack | OuterFragment)
     }
 }
 

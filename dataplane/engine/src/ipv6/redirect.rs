@@ -3,6 +3,7 @@
 
 use weir_nat::{FlowKey6, Home, PacketKey, ShardIndex};
 use weir_wire::frame::{Frame, Pool};
+use weir_wire::gre;
 use weir_wire::ipv6::{self, Ipv6};
 use zerocopy::FromBytes;
 
@@ -11,6 +12,7 @@ use crate::flow_key::PacketKind;
 use crate::ipv6::error::Icmp6ErrorCause;
 use crate::ipv6::input::{is_tunnel_of_ipv6, transit_input6};
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
+use crate::tunnel6::protocol_over_ipv6;
 use crate::{AccessMode, Direction, DropReason, Side};
 
 impl<F: Frame> Engine<F> {
@@ -99,7 +101,14 @@ impl<F: Frame> Engine<F> {
     /// Whether a packet that another worker redirected here is of IPv6, or a tunnel packet with
     /// one.
     pub(crate) fn is_redirected6(&self, bytes: &[u8]) -> bool {
-        ipv6::is_version_6(bytes) || self.mode == AccessMode::Gre && is_tunnel_of_ipv6(bytes)
+        match (ipv6::is_version_6(bytes), self.mode) {
+            (true, AccessMode::Gre) => {
+                protocol_over_ipv6(bytes) != Some(gre::PROTOCOL_IPV4)
+                    || !self.is_to_endpoint6(bytes)
+            }
+            (true, AccessMode::Plain) => true,
+            (false, mode) => mode == AccessMode::Gre && is_tunnel_of_ipv6(bytes),
+        }
     }
 
     /// Processes a packet that another worker redirected here, after it was opened.
@@ -144,6 +153,17 @@ impl<F: Frame> Engine<F> {
     ) -> Result<(Side, PacketStep6), DropReason> {
         if !ipv6::is_version_6(frame.data()) {
             return Ok((Side::Access, self.tunnel_input6(frame, 0, packet)?));
+        }
+        if self.mode == AccessMode::Gre
+            && let Some(to) = self.endpoint6_input(frame.data())?
+        {
+            return match self.endpoint6_step(frame, 0, &to, packet)? {
+                step @ (PacketStep6::Forward | PacketStep6::TimeExceeded) => {
+                    Ok((Side::Access, step))
+                }
+                // Packets that need no flow are answered by the worker that receives them.
+                _ => Err(DropReason::NotLocal),
+            };
         }
         let (_, len) = ipv6::parse(frame.data()).map_err(|_| DropReason::Ip6Malformed)?;
         frame.truncate(len);

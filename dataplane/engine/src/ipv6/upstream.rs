@@ -5,13 +5,11 @@ use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv6;
 
 use crate::engine::{Context, Engine};
-use crate::fast_path::FastUpstream;
 use crate::flow_key::PacketKind;
 use crate::ipv6::error::Icmp6ErrorCause;
 use crate::ipv6::output::decrement_hop_limit;
 use crate::ipv6::packet::{Packet6State, PacketStep6, Way6};
 use crate::slow_path::Way;
-use crate::upstream::Upstream;
 use crate::{AccessMode, DropReason, Side};
 
 impl<F: Frame> Engine<F> {
@@ -20,12 +18,12 @@ impl<F: Frame> Engine<F> {
     pub(crate) fn serve_access6<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
-        (packet, fast, slow): (&Packet6State, &FastUpstream, &mut Upstream),
+        packet: &Packet6State,
         cx: &mut Context<'_, P>,
     ) {
         match packet.step {
             PacketStep6::Forward => self.forward6_up(frame, packet, cx),
-            step if step.is_of_tunnel6() => self.serve_tunnel6(frame, (packet, fast, slow), cx),
+            step if step.is_to_endpoint() => self.serve_to_endpoint6(frame, packet, cx),
             _ => self.serve_other6(Side::Access, frame, packet, cx),
         }
     }

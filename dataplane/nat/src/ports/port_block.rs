@@ -320,11 +320,10 @@ impl PortBlocks {
         protocol: Protocol,
         random: &mut Random,
     ) -> Option<TakenPort> {
-        let (space_start, address) = (self.space_start(block, protocol), self.address_of(block));
-        let first_port = self.first_port(block);
+        let record = self.blocks.get(block.0 as usize).filter(|record| record.owner == owner)?;
+        let is_logged = record.is_logged;
+        let space_start = self.space_start(block, protocol);
         let start = random.bits(self.port_shift);
-        let record =
-            self.blocks.get_mut(block.0 as usize).filter(|record| record.owner == owner)?;
         let word = self.ports.get_mut(space_start + (start / WORD_BITS) as usize)?;
         let free = !*word & (u64::MAX << (start % WORD_BITS));
         let offset = match free {
@@ -334,8 +333,9 @@ impl PortBlocks {
                 start / WORD_BITS * WORD_BITS + free.trailing_zeros()
             }
         };
-        record.used[protocol.space()] += 1;
-        let is_logged = record.is_logged;
+        self.blocks.get_mut(block.0 as usize)?.used[protocol.space()] += 1;
+        let first_port = self.first_port(block);
+        let address = self.address_of(block);
         let address = self.addresses.get_mut(address as usize)?;
         address.ports_used += 1;
         let public = Endpoint::new(address.address, (first_port + offset) as u16);

@@ -13,6 +13,8 @@
 //! - A handle lives as long as a subscriber with it. One that was made for a packet that begins no
 //!   flow goes when the burst is over, so forged sources leave none behind.
 //! - Handles are this worker's own. Other workers, logs and operators get the address.
+//! - A packet finds its home's handle in one cache line, which is prefetched: the near homes. A home
+//!   that has no place there, of a full table one in fifty, is found by the index.
 //! - A slot that is given back waits behind all other free ones and has another generation then. So
 //!   a handle comes again after 2^27 others, and what remembers a home for seconds after its last
 //!   flow (fragments, limits) takes no other home for it.
@@ -74,6 +76,66 @@ impl OuterSlot {
     };
 }
 
+/// Homes of a line of [`NearHomes`].
+const WAYS: usize = 3;
+
+/// Addresses with the same place among the near homes, and the handle of each; 0: none.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct NearLine {
+    addresses: [[u64; 2]; WAYS],
+    handles: [u32; WAYS],
+}
+
+const _: () = assert!(size_of::<NearLine>() == 64);
+
+impl NearLine {
+    const EMPTY: Self = Self { addresses: [[0; 2]; WAYS], handles: [0; WAYS] };
+}
+
+/// Handles by address, as far as there is a place for them: a line for two slots.
+#[derive(Debug)]
+struct NearHomes {
+    /// A power of two of them.
+    lines: Region<NearLine>,
+}
+
+impl NearHomes {
+    fn lines_for(slots: usize) -> usize {
+        slots / 2
+    }
+
+    #[inline(always)]
+    fn place(&self, hash: Hash) -> usize {
+        hash.0 as usize & self.lines.len().wrapping_sub(1)
+    }
+
+    /// Returns the handle of an address with this hash, or 0.
+    #[inline(always)]
+    fn get(&self, hash: Hash, address: [u64; 2]) -> u32 {
+        let Some(line) = self.lines.get(self.place(hash)) else { return 0 };
+        let [upper, lower] = address;
+        let is_it = |known: &[u64; 2]| (known[0] ^ upper) | (known[1] ^ lower) == 0;
+        line.addresses.iter().position(is_it).map_or(0, |way| line.handles[way])
+    }
+
+    fn insert(&mut self, hash: Hash, address: [u64; 2], handle: u32) {
+        let place = self.place(hash);
+        let line = &mut self.lines[place];
+        if let Some(way) = line.handles.iter().position(|&handle| handle == 0) {
+            (line.addresses[way], line.handles[way]) = (address, handle);
+        }
+    }
+
+    fn remove(&mut self, hash: Hash, handle: u32) {
+        let place = self.place(hash);
+        let line = &mut self.lines[place];
+        if let Some(way) = line.handles.iter().position(|&known| known == handle) {
+            (line.addresses[way], line.handles[way]) = ([0; 2], 0);
+        }
+    }
+}
+
 /// Outer addresses, found by address and by handle.
 #[derive(Debug)]
 pub(crate) struct OuterAddresses {
@@ -81,6 +143,7 @@ pub(crate) struct OuterAddresses {
     /// prefixes of such homes.
     slots: Region<OuterSlot>,
     index: Index,
+    near: NearHomes,
     hash_key: HashKey,
     /// Prefixes of the homes: no other address gets a handle.
     homes: HomePrefixes,
@@ -103,7 +166,9 @@ impl OuterAddresses {
     /// Returns the bytes of memory that a table for so many subscribers takes.
     pub(crate) fn bytes_for(config: &NatConfig, subscribers: usize) -> usize {
         let slots = Self::slots_for(config, subscribers);
-        Region::<OuterSlot>::bytes_for(slots) + Index::bytes_for(slots)
+        Region::<OuterSlot>::bytes_for(slots)
+            + Index::bytes_for(slots)
+            + Region::<NearLine>::bytes_for(NearHomes::lines_for(slots))
     }
 
     pub(crate) fn new(config: &NatConfig, subscribers: usize) -> Result<Self, OutOfMemory> {
@@ -115,6 +180,7 @@ impl OuterAddresses {
         Ok(Self {
             slots,
             index: Index::new(count)?,
+            near: NearHomes { lines: Region::new(NearHomes::lines_for(count), NearLine::EMPTY)? },
             hash_key: HashKey::new([config.seed[2] ^ 0x6f75_7436, config.seed[3]]),
             homes: HomePrefixes::new(&config.subscribers6),
             oldest_free: if count > 0 { 0 } else { NONE },
@@ -124,7 +190,7 @@ impl OuterAddresses {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.bytes() + self.index.bytes()
+        self.slots.bytes() + self.index.bytes() + self.near.lines.bytes()
     }
 
     /// True if there can be handles.
@@ -175,13 +241,29 @@ impl OuterAddresses {
     }
 
     /// Returns the handle of an address that has one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, address: [u64; 2]) -> Option<u32> {
+        let hash = self.hash(address);
+        match self.near.get(hash, address) {
+            0 => self.find_far(hash, address),
+            handle => Some(handle),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_far(&self, hash: Hash, address: [u64; 2]) -> Option<u32> {
         if !self.is_on() {
             return None;
         }
         let is_it = |slot: u32| self.slots[slot as usize].address == address;
-        self.index.find(self.hash(address), is_it).map(|slot| self.handle_of(slot))
+        self.index.find(hash, is_it).map(|slot| self.handle_of(slot))
+    }
+
+    /// Prefetches what [`find`](Self::find) reads of this address.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, address: [u64; 2]) {
+        self.near.lines.prefetch(self.near.place(self.hash(address)));
     }
 
     /// Returns the address of a handle of this table; None for one that was given back, whatever
@@ -206,7 +288,8 @@ impl OuterAddresses {
         if !self.homes.contains(address) || !has_room {
             return None;
         }
-        self.index.insert(self.hash(address), slot).ok()?;
+        let hash = self.hash(address);
+        self.index.insert(hash, slot).ok()?;
         let entry = &mut self.slots[slot as usize];
         self.oldest_free = entry.next;
         *entry = OuterSlot {
@@ -216,7 +299,9 @@ impl OuterAddresses {
             ..OuterSlot::FREE
         };
         self.note_unused(slot);
-        Some(self.handle_of(slot))
+        let handle = self.handle_of(slot);
+        self.near.insert(hash, address, handle);
+        Some(handle)
     }
 
     fn note_unused(&mut self, slot: u32) {
@@ -270,7 +355,9 @@ impl OuterAddresses {
 
     fn free(&mut self, slot: u32) {
         let OuterSlot { address, generation, .. } = self.slots[slot as usize];
-        let was_indexed = self.index.remove(self.hash(address), slot);
+        let hash = self.hash(address);
+        self.near.remove(hash, self.handle_of(slot));
+        let was_indexed = self.index.remove(hash, slot);
         assert!(was_indexed, "an outer address is in the index");
         self.slots[slot as usize] = OuterSlot { generation, ..OuterSlot::FREE };
         self.slots[self.newest_free as usize].next = slot;
@@ -288,6 +375,12 @@ impl OuterAddresses {
         for (slot, count) in self.slots.iter().zip(&counts) {
             assert_eq!(slot.subscribers, *count, "subscribers of an outer address");
             assert!(slot.is_used || *count == 0);
+        }
+        for line in self.near.lines.iter() {
+            for (address, handle) in line.addresses.iter().zip(line.handles) {
+                let known = self.address(handle).filter(|_| handle != 0);
+                assert_eq!(known.unwrap_or_default(), *address, "a near home");
+            }
         }
         let used = self.slots.iter().filter(|slot| slot.is_used).count();
         assert_eq!(used, self.index.len());
@@ -323,8 +416,14 @@ impl Nat {
         self.subscribers.outers.is_home(address)
     }
 
+    /// Prefetches what [`find_outer`](Self::find_outer) reads of this address.
+    #[inline(always)]
+    pub fn begin_find_outer(&self, address: [u64; 2]) {
+        self.subscribers.outers.prefetch(address);
+    }
+
     /// Returns the handle by which a home with this outer IPv6 address is known, if it is known.
-    #[inline]
+    #[inline(always)]
     pub fn find_outer(&self, address: [u64; 2]) -> Option<u32> {
         self.subscribers.outers.find(address)
     }

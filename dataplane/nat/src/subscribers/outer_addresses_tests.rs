@@ -92,6 +92,26 @@ fn handle_that_was_given_back_has_no_address_whatever_its_slot_has() {
 }
 
 #[test]
+fn every_home_of_a_full_table_is_found_and_nearly_all_are_near() {
+    let mut table = table(10_000);
+    let count = (table.capacity() / 2).min(10_000);
+    let handles: Vec<_> = (0..count).map(|n| table.intern(address(n)).unwrap()).collect();
+    for (n, handle) in (0..count).zip(&handles) {
+        table.retain(*handle);
+        assert_eq!(table.find(address(n)), Some(*handle));
+    }
+    let is_near = |n: &u64| table.near.get(table.hash(address(*n)), address(*n)) != 0;
+    let near = (0..count).filter(is_near).count() as u64;
+    assert!(near < count && near > count * 95 / 100, "{near} of {count} are near, and not all");
+    for (n, handle) in (0..count).zip(handles).step_by(2) {
+        table.release(handle);
+        table.release_unused();
+        assert_eq!(table.find(address(n)), None);
+    }
+    assert!((1..count).step_by(2).all(|n| table.find(address(n)).is_some()));
+}
+
+#[test]
 fn table_equals_a_map_while_homes_come_and_go() {
     bolero::check!().with_type::<Vec<(u8, u8)>>().for_each(|steps| {
         let mut table = table(64);
