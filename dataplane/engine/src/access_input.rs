@@ -13,7 +13,7 @@ use crate::fast_path::FastUpstream;
 use crate::flow_key::Toward;
 use crate::ip_error::IcmpErrorCause;
 use crate::ip_input::{Packet, is_martian};
-use crate::ipv6::{FastKey6, FastPacket6, Packet6State};
+use crate::ipv6::{FastKey6, FastPacket6, NewFlows6, Packet6State};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::packet_direction::{PacketDirection, SettledRun};
@@ -126,6 +126,16 @@ impl PacketDirection for Up {
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_access6(frame, packet, cx);
+    }
+
+    #[inline(always)]
+    fn wait6<F: Frame>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: (usize, &Packet6State),
+        waiting: &mut NewFlows6<F>,
+    ) -> Option<F> {
+        engine.wait6(frame, packet, waiting)
     }
 
     #[inline(always)]

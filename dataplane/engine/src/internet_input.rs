@@ -12,7 +12,7 @@ use crate::ethernet_input::{Network, sender};
 use crate::fast_path::{FastDownstream, GRE};
 use crate::flow_key::Toward;
 use crate::ip_input::{Packet, is_martian};
-use crate::ipv6::{FastKey6, FastPacket6, Packet6State};
+use crate::ipv6::{FastKey6, FastPacket6, NewFlows6, Packet6State};
 use crate::link_header::{TAGGED, UNTAGGED};
 use crate::local::check_ping;
 use crate::packet_direction::{PacketDirection, SettledRun};
@@ -137,6 +137,16 @@ impl PacketDirection for Down {
         cx: &mut Context<'_, P>,
     ) {
         engine.serve_internet6(frame, packet, cx);
+    }
+
+    #[inline(always)]
+    fn wait6<F: Frame>(
+        _: &mut Engine<F>,
+        frame: F,
+        _: (usize, &Packet6State),
+        _: &mut NewFlows6<F>,
+    ) -> Option<F> {
+        Some(frame)
     }
 
     #[inline(always)]

@@ -43,11 +43,11 @@ pub(crate) struct NewFlows<F> {
 }
 
 /// 64 bits for each packet of a full burst.
-const SEEN_WORDS: usize = BURST_MAX;
+pub(crate) const SEEN_WORDS: usize = BURST_MAX;
 
 /// Returns the word and the bit of a hash in `seen`.
 #[inline]
-fn seen_bit(hash: Hash) -> (usize, u64) {
+pub(crate) fn seen_bit(hash: Hash) -> (usize, u64) {
     (hash.0 as usize / 64 % SEEN_WORDS, 1 << (hash.0 % 64))
 }
 

@@ -8,7 +8,7 @@ use weir_wire::frame::{Frame, Pool};
 use crate::burst::Burst;
 use crate::engine::{Context, Engine};
 use crate::fast_path::FastPacket;
-use crate::ipv6::{FastKey6, FastPacket6, Packet6State};
+use crate::ipv6::{FastKey6, FastPacket6, NewFlows6, Packet6State};
 use crate::{Output, Side};
 
 /// A side's packets: [`Up`](crate::access_input::Up) or [`Down`](crate::internet_input::Down).
@@ -96,6 +96,14 @@ pub(crate) trait PacketDirection: Sized {
         packet: &Packet6State,
         cx: &mut Context<'_, P>,
     );
+
+    /// As `wait`, for a packet of IPv6, whose state is in this slot of its burst.
+    fn wait6<F: Frame>(
+        engine: &mut Engine<F>,
+        frame: F,
+        packet: (usize, &Packet6State),
+        waiting: &mut NewFlows6<F>,
+    ) -> Option<F>;
 
     /// Forwards an IPv6 packet whose flow is not settled.
     fn serve_unsettled6<F: Frame, P: Pool<Frame = F>>(

@@ -54,7 +54,9 @@ impl World {
         let (hash, packet) = self.packet6(inside, remote, protocol, tcp_flags);
         match self.nat.outbound6_known(hash, &home, &packet, self.now)? {
             Some(class) => Ok(class),
-            None => self.nat.open_outbound6(hash, &home, &packet, self.now),
+            None => {
+                self.nat.open_outbound6(hash, (&home, LikelySubscriber::NONE), &packet, self.now)
+            }
         }
     }
 

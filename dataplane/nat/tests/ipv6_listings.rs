@@ -52,7 +52,9 @@ impl World {
         let packet = Packet6 { key, protocol, tcp_flags };
         let hash = PacketKey::hash(&key, &self.nat);
         if self.nat.outbound6_known(hash, &home, &packet, self.now).unwrap().is_none() {
-            self.nat.open_outbound6(hash, &home, &packet, self.now).unwrap();
+            self.nat
+                .open_outbound6(hash, (&home, LikelySubscriber::NONE), &packet, self.now)
+                .unwrap();
         }
     }
 

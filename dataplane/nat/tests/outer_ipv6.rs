@@ -60,7 +60,9 @@ impl World {
         let hash = PacketKey::hash(&key, &self.nat);
         let sent = match self.nat.outbound6_known(hash, &home, &packet, self.now)? {
             Some(class) => Ok(class),
-            None => self.nat.open_outbound6(hash, &home, &packet, self.now),
+            None => {
+                self.nat.open_outbound6(hash, (&home, LikelySubscriber::NONE), &packet, self.now)
+            }
         };
         self.nat.release_outers();
         sent
@@ -275,7 +277,7 @@ fn home_with_a_delegated_prefix_is_its_outer_address() {
     let key = FlowKey6::new(host6(1, 6000), server6(), Protocol::Udp, false);
     let packet = Packet6 { key, protocol: Protocol::Udp, tcp_flags: 0 };
     let hash = PacketKey::hash(&key, &world.nat);
-    let taken = world.nat.open_outbound6(hash, &home, &packet, world.now);
+    let taken = world.nat.open_outbound6(hash, (&home, LikelySubscriber::NONE), &packet, world.now);
     assert_eq!(taken, Err(Refusal::AddressConflict));
 }
 

@@ -8,6 +8,7 @@ use crate::burst::ones;
 use crate::engine::{Context, Engine};
 use crate::ipv6::fast_path::{FastKey6, FastPacket6};
 use crate::ipv6::input::carries_ipv6;
+use crate::ipv6::new_flows::NewFlows6;
 use crate::ipv6::packet::Packet6State;
 use crate::over_ipv6::OverIpv6;
 use crate::packet_direction::{PacketDirection, SettledRun};
@@ -23,6 +24,7 @@ pub(crate) struct Burst6<F> {
     /// A slot for each frame of a full burst, as in `slow`.
     pub(crate) fast: Box<[FastPacket6]>,
     slow: Box<[Packet6State]>,
+    new_flows: NewFlows6<F>,
     /// Frames with tunnel packets over IPv6, with IPv4 inside and with IPv6.
     pub(crate) over_ipv6: [Vec<F>; 2],
 }
@@ -43,6 +45,7 @@ impl<F> Burst6<F> {
             others: Vec::with_capacity(slots),
             fast: vec![FastPacket6::empty(); slots].into(),
             slow: vec![Packet6State::EMPTY; slots].into(),
+            new_flows: NewFlows6::new(slots),
             over_ipv6: [Vec::with_capacity(slots), Vec::with_capacity(slots)],
         }
     }
@@ -159,7 +162,7 @@ impl<F: Frame> Engine<F> {
         slow: u64,
         cx: &mut Context<'_, P>,
     ) {
-        let Burst6 { frames, fast, slow: states, .. } = burst;
+        let Burst6 { frames, fast, slow: states, new_flows, .. } = burst;
         let (count, now) = (frames.len(), cx.now.tick());
         self.nat.look_up::<FastKey6, _>(&mut fast[..count]);
         let mut frames = frames.drain(..);
@@ -187,14 +190,22 @@ impl<F: Frame> Engine<F> {
             match at < end {
                 true => {
                     let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
-                    self.unsettled6::<D, P>(frame, &fast[at], offset, &mut states[at], cx);
+                    let state = (at, &mut states[at]);
+                    self.unsettled6::<D, P>(frame, &fast[at], offset, state, new_flows, cx);
                 }
                 false => {
+                    // It may be of a flow that waits to be opened.
+                    if !new_flows.is_empty() {
+                        self.open_flows6(states, new_flows, cx);
+                    }
                     states[at].look_up = fast[at].look_up;
                     D::serve6(self, frame, &states[at], cx);
                 }
             }
             at += 1;
+        }
+        if !new_flows.is_empty() {
+            self.open_flows6(states, new_flows, cx);
         }
     }
 
@@ -206,7 +217,8 @@ impl<F: Frame> Engine<F> {
         mut frame: F,
         packet: &FastPacket6,
         offset: usize,
-        state: &mut Packet6State,
+        (at, state): (usize, &mut Packet6State),
+        new_flows: &mut NewFlows6<F>,
         cx: &mut Context<'_, P>,
     ) {
         let native =
@@ -218,6 +230,7 @@ impl<F: Frame> Engine<F> {
         }
         frame.keep(offset, usize::from(packet.len));
         packet.fill(frame.data(), state);
+        let Some(frame) = D::wait6(self, frame, (at, state), new_flows) else { return };
         D::serve_unsettled6(self, frame, state, cx);
     }
 }

@@ -23,6 +23,7 @@ mod fast_path_output;
 mod fragment;
 mod icmp_error;
 mod input;
+mod new_flows;
 mod output;
 mod packet;
 mod redirect;
@@ -35,5 +36,6 @@ pub(crate) use fast_path_output::traffic_class;
 #[cfg(test)]
 pub(crate) use input::carries_ipv6;
 pub(crate) use input::{set_traffic_class, transit_input6};
+pub(crate) use new_flows::NewFlows6;
 pub(crate) use output::decrement_hop_limit;
 pub(crate) use packet::{Packet6State, PacketStep6, Way6};

@@ -1,6 +1,6 @@
 //! Hot. IPv6 packets from homes.
 
-use weir_nat::{FlowClass, Home, Refusal};
+use weir_nat::{FlowClass, Home, LikelySubscriber, Refusal};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ipv6;
 
@@ -102,7 +102,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Returns the home of a packet.
-    fn home6(&self, bytes: &[u8], packet: &Packet6State) -> Result<Home, DropReason> {
+    pub(crate) fn home6(&self, bytes: &[u8], packet: &Packet6State) -> Result<Home, DropReason> {
         if self.mode == AccessMode::Gre {
             return Ok(packet.home);
         }
@@ -115,7 +115,7 @@ impl<F: Frame> Engine<F> {
         }
     }
 
-    fn admitted6_up<P: Pool<Frame = F>>(
+    pub(crate) fn admitted6_up<P: Pool<Frame = F>>(
         &mut self,
         frame: F,
         packet: &Packet6State,
@@ -160,10 +160,23 @@ impl<F: Frame> Engine<F> {
                 if packet.is_echo_reply(Way6::Up) {
                     return Err(DropReason::IcmpUnsolicited);
                 }
-                self.nat.open_outbound6(hash, home, &flow, now)
+                self.nat.open_outbound6(hash, (home, LikelySubscriber::NONE), &flow, now)
             }
             Err(refusal) => Err(refusal),
         };
+        self.opened6_up(frame, packet, home, class, cx)
+    }
+
+    /// Sends a packet whose flow has this class, or is refused.
+    #[inline(always)]
+    pub(crate) fn opened6_up<P: Pool<Frame = F>>(
+        &mut self,
+        frame: F,
+        packet: &Packet6State,
+        home: &Home,
+        class: Result<FlowClass, Refusal>,
+        cx: &mut Context<'_, P>,
+    ) -> Result<(), DropReason> {
         let class = match class {
             Ok(class) => class,
             // A rule lets the packet pass without a flow.

@@ -8,6 +8,7 @@ use crate::endpoint::{Home, ShardIndex, Tick};
 use crate::ipv6::established::{Delivery6, Packet6};
 use crate::ipv6::flow_record::Flow6;
 use crate::nat::Nat;
+use crate::opening::LikelySubscriber;
 use crate::packet::Refusal;
 use crate::replication::lane::slab_of;
 use crate::rules::AcceptingRule;
@@ -15,14 +16,15 @@ use crate::sessions::session_state::{SentBy, SessionState};
 
 impl Nat {
     /// Begins the flow of a home's packet, whose flow is not there, and returns the flow's class.
-    /// `hash` is the key's.
+    /// `hash` is the key's. `likely` is what [`prefetch_subscriber`](Self::prefetch_subscriber) has
+    /// found of the home, or [`LikelySubscriber::NONE`].
     ///
     /// # Errors
     /// A [`Refusal`]; the tables are then as before.
     pub fn open_outbound6(
         &mut self,
         hash: Hash,
-        home: &Home,
+        (home, likely): (&Home, LikelySubscriber),
         packet: &Packet6,
         now: Tick,
     ) -> Result<FlowClass, Refusal> {
@@ -32,7 +34,7 @@ impl Nat {
             return Err(if is_bypassed { Refusal::RuleBypass } else { refusal });
         }
         let AcceptingRule { rule, policy } = self.ask6(FlowOrigin::Home, home, packet)?;
-        self.open_flow6(hash, home, packet, (SentBy::Inside, policy.class), now)?;
+        self.open_flow6(hash, (home, likely), packet, (SentBy::Inside, policy.class), now)?;
         self.count_accepted6(rule, FlowOrigin::Home, home, packet);
         Ok(policy.class)
     }
@@ -64,7 +66,8 @@ impl Nat {
             return Err(Refusal::NoMapping);
         }
         self.check_opening(packet.protocol, packet.tcp_flags)?;
-        let id = self.open_flow6(hash, &home, packet, (SentBy::Remote, policy.class), now)?;
+        let opener = (SentBy::Remote, policy.class);
+        let id = self.open_flow6(hash, (&home, LikelySubscriber::NONE), packet, opener, now)?;
         self.count_accepted6(rule, FlowOrigin::Internet, &home, packet);
         Ok(self.delivery6(id))
     }
@@ -72,7 +75,7 @@ impl Nat {
     fn open_flow6(
         &mut self,
         hash: Hash,
-        home: &Home,
+        (home, likely): (&Home, LikelySubscriber),
         packet: &Packet6,
         (opener, class): (SentBy, FlowClass),
         now: Tick,
@@ -87,15 +90,11 @@ impl Nat {
             return Err(Refusal::TableFull);
         }
         let slab = slab_of(home.shard, lanes.trailing_zeros());
-        let subscriber = self.admit_home(home, None, now)?;
-        let taken = self
-            .check_share(subscriber)
-            .and_then(|()| match opener {
-                SentBy::Inside => self.check_tokens(subscriber, now),
-                SentBy::Remote => Ok(()),
-            })
-            .and_then(|()| self.claim_prefix(home, packet.key.inside().address));
-        let claim = match taken {
+        let subscriber = match self.is_ready(likely.slot, home, now) {
+            true => likely.slot,
+            false => self.admit_for_flow6(home, opener, now)?,
+        };
+        let claim = match self.claim_prefix(home, packet.key.inside().address) {
             Ok(claim) => claim,
             Err(refusal) => {
                 self.dismiss_home(subscriber);
@@ -130,6 +129,33 @@ impl Nat {
         }
         self.note_claim_use(claim, now);
         Ok(id)
+    }
+
+    /// Whether this is the subscriber of a home, which may begin a flow now.
+    #[inline(always)]
+    fn is_ready(&self, subscriber: u32, home: &Home, now: Tick) -> bool {
+        self.subscribers.try_get(subscriber).is_some_and(|known| {
+            known.is_live()
+                && known.is(home, self.policy.by_key)
+                && known.flows < self.policy.live.allowances.of(known.group).home.flows
+                && known.tokens > 0
+                && known.refilled == now
+        })
+    }
+
+    /// Returns the subscriber of a home, which is made one if it may be, and may begin a flow.
+    #[inline(never)]
+    fn admit_for_flow6(&mut self, home: &Home, opener: SentBy, now: Tick) -> Result<u32, Refusal> {
+        let subscriber = self.admit_home(home, None, now)?;
+        let may_begin = self.check_share(subscriber).and_then(|()| match opener {
+            SentBy::Inside => self.check_tokens(subscriber, now),
+            SentBy::Remote => Ok(()),
+        });
+        if let Err(refusal) = may_begin {
+            self.dismiss_home(subscriber);
+            return Err(refusal);
+        }
+        Ok(subscriber)
     }
 
     /// Fills a record, enters it into the index and counts it; None, and nothing changed, if one of
