@@ -127,7 +127,7 @@ impl Nat {
     ) -> bool {
         let LikelySubscriber { slot: subscriber, block } = likely;
         let by_key = self.policy.by_key;
-        if self.policy.has_static && self.may_have_static(flow.key.home().outer) {
+        if self.policy.has_static && self.statics.may_have(flow.key.home().outer) {
             return false;
         }
         let Some(home) = self.subscribers.try_get_mut(subscriber) else { return false };
@@ -192,7 +192,7 @@ impl Nat {
         now: Tick,
         opening: &mut Opening,
     ) -> Result<bool, Refusal> {
-        if !self.may_have_static(flow.key.home().outer) {
+        if !self.statics.may_have(flow.key.home().outer) {
             return Ok(false);
         }
         let fixed = self.static_of_inside(&flow.home(), flow.key.inside(), flow.protocol);

@@ -167,25 +167,24 @@ impl Nat {
     /// Returns the group of a home; 0 if it is in none.
     #[inline]
     pub fn group_of(&self, home: &Home) -> u8 {
+        if self.rules.set.has_groups() { self.find_group(home) } else { 0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_group(&self, home: &Home) -> u8 {
         match self.prefix_of(home) {
-            Some(prefix) => self.group_of_prefix(prefix),
-            None if self.rules.set.has_groups() => self.group_of_outer(home.outer),
-            None => 0,
+            Some(prefix) => self.rules.set.group_of6(u128::from(prefix) << 64),
+            None => self.group_of_outer(home.outer),
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn group_of_outer(&self, outer: u32) -> u8 {
         match self.outer_of(outer).ipv6() {
             Some(address) => self.rules.set.group_of6(address),
             None => self.rules.set.group_of(outer),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn group_of_prefix(&self, prefix: u64) -> u8 {
-        self.rules.set.group_of6(u128::from(prefix) << 64)
     }
 
     /// Finds the number of the rule that decides on each of several first packets from homes, at
