@@ -111,15 +111,16 @@ impl RuleOutcomes {
 ///
 /// The local address of an IPv4 flow is that of its subscriber: the outer address of the home's
 /// tunnel, or the inside address where there is no tunnel, or one from [`OUTER_HANDLES`] on where
-/// the outer address is one of IPv6: the question has the group then. The local address of an IPv6 flow is the
-/// inside one. Its home's group is that of this address, or, in a tunnel, of the tunnel's outer
-/// address ([`group_of`](Self::group_of), [`group_of6`](Self::group_of6)): the question has it.
+/// the outer address is one of IPv6: the question has the group then. The local address of an IPv6
+/// flow is the inside one. Its home's group is that of this address, or, in a tunnel, of the
+/// tunnel's outer address ([`group_of`](Self::group_of), [`group_of6`](Self::group_of6)): the
+/// question has it.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
     classifier: Classifier<u32>,
     classifier6: Classifier<u128>,
-    /// The groups of IPv6 addresses, and no filters: the address that decides on the group of a home
-    /// need not be the local address of its flows.
+    /// The groups of IPv6 addresses, and no filters: the address that decides on the group of a
+    /// home need not be the local address of its flows.
     groups6: Classifier<u128>,
     /// Whether a rule has a filter of IPv6.
     has_ipv6: bool,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The collector knows templates per observation domain of a transport session: they are sent once
-//! on a TCP connection, and repeatedly over UDP, because a datagram may be lost (section 8.4). Those
-//! of homes with an IPv6 address are sent from the first event of such a home on. The
+//! on a TCP connection, and repeatedly over UDP, because a datagram may be lost (section 8.4).
+//! Those of homes with an IPv6 address are sent from the first event of such a home on. The
 //! sequence number counts data records of the domain in the session (section 3.1).
 
 mod element;

@@ -7,8 +7,8 @@
 //!   44 block: public 4, ports 2 + 2, since 8         session: inside 6, public 6, remote 6
 //!      quota: limit 4     ports exhausted: public 4     lost: count 8, total 8
 //!      prefix: first 64 bits 8
-//!   68 CRC-32 of all before, in the longer record at 80: from 68 on are the last 12 of the 16 octets
-//!      of an IPv6 address, of which the first 4 are the home
+//!   68 CRC-32 of all before; in the longer record at 80, behind the last 12 octets of a home's
+//!      IPv6 address, whose first 4 are at 36
 //! ```
 //!
 //! Bytes that an event does not use are zero. A version that does not know a kind passes over its
@@ -186,20 +186,7 @@ pub(crate) fn read(bytes: &[u8]) -> Option<NatEvent> {
     record.get_mut(..body.len())?.copy_from_slice(body);
     let record = &record;
     let flags = record[19];
-    let gre_key = (flags & HAS_GRE_KEY != 0).then(|| u32::from_be_bytes(get(record, 40)));
-    let address = match flags & HAS_IPV6_HOME {
-        0 => read_address(record, HOME_AT).into(),
-        _ => {
-            let (first, rest): ([u8; 4], [u8; 12]) =
-                (get(record, HOME_AT), get(record, HOME_REST_AT));
-            let first = u128::from(u32::from_be_bytes(first)) << 96;
-            Ipv6Addr::from_bits(
-                rest.iter().fold(0, |bits, &octet| bits << 8 | u128::from(octet)) | first,
-            )
-            .into()
-        }
-    };
-    let home = ExportedHome { address, gre_key };
+    let home = read_home(record);
     let session = || ExportedSession {
         home,
         inside: read_endpoint(record, KIND_AT),
@@ -254,6 +241,21 @@ pub(crate) fn read(bytes: &[u8]) -> Option<NatEvent> {
         index: u64::from_be_bytes(get(record, 28)),
         kind,
     })
+}
+
+fn read_home(record: &SpoolRecord) -> ExportedHome {
+    let flags = record[19];
+    let gre_key = (flags & HAS_GRE_KEY != 0).then(|| u32::from_be_bytes(get(record, 40)));
+    let address = match flags & HAS_IPV6_HOME {
+        0 => read_address(record, HOME_AT).into(),
+        _ => {
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&get::<4>(record, HOME_AT));
+            octets[4..].copy_from_slice(&get::<12>(record, HOME_REST_AT));
+            Ipv6Addr::from(octets).into()
+        }
+    };
+    ExportedHome { address, gre_key }
 }
 
 fn read_address(record: &SpoolRecord, at: usize) -> Ipv4Addr {
