@@ -113,7 +113,7 @@ fn unix_ms(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Converts an event for collectors, whose records name homes by an IPv4 address.
+/// Converts an event for collectors.
 fn session_to_collectors(event: &SessionEvent, time_ms: u64, domain: u32) -> Option<NatEvent> {
     let address = |it: Endpoint| SocketAddrV4::new(Ipv4Addr::from(it.address), it.port);
     let session = ExportedSession {
@@ -137,7 +137,7 @@ fn session_to_collectors(event: &SessionEvent, time_ms: u64, domain: u32) -> Opt
     })
 }
 
-/// Converts a refusal for collectors, whose records name homes by an IPv4 address.
+/// Converts a refusal for collectors.
 fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> Option<NatEvent> {
     let home = home(refused.subscriber)?;
     let quota = |quota, limit| NatEventKind::QuotaExceeded { home, quota, limit };
@@ -155,39 +155,32 @@ fn refusal_to_collectors(refused: &HomeRefused, time_ms: u64, domain: u32) -> Op
     Some(NatEvent { time_ms, node: domain, shard, lane: 0, epoch: 0, index: 0, kind })
 }
 
-/// Returns the home as records name it; `None` for one that has no IPv4 address.
+/// Returns the home as records name it; `None` for one that is a prefix.
 fn home(subscriber: LoggedSubscriber) -> Option<ExportedHome> {
     match subscriber {
-        LoggedSubscriber::Address { address, gre_key } => exported_home(address, gre_key),
+        LoggedSubscriber::Address { address, gre_key } => Some(exported_home(address, gre_key)),
         LoggedSubscriber::Prefix { .. } => None,
     }
 }
 
-fn exported_home(outer: OuterAddress, gre_key: Option<u32>) -> Option<ExportedHome> {
-    match outer {
-        OuterAddress::Ipv4(address) => {
-            Some(ExportedHome { address: Ipv4Addr::from(address), gre_key })
-        }
-        OuterAddress::Ipv6(_) => None,
-    }
+fn exported_home(outer: OuterAddress, gre_key: Option<u32>) -> ExportedHome {
+    ExportedHome { address: outer.into(), gre_key }
 }
 
 /// Converts an event for collectors, which receive only events about blocks and prefixes.
 fn to_collectors(event: &BlockEvent, at: SystemTime, domain: u32) -> Option<NatEvent> {
-    let block = |block: weir_nat::HomeBlock| {
-        Some(weir_nat_log_export::ExportedBlock {
-            home: exported_home(block.subscriber, block.gre_key)?,
-            public: Ipv4Addr::from(block.public_address),
-            port_first: block.port_first,
-            port_last: block.port_last,
-        })
+    let block = |block: weir_nat::HomeBlock| weir_nat_log_export::ExportedBlock {
+        home: exported_home(block.subscriber, block.gre_key),
+        public: Ipv4Addr::from(block.public_address),
+        port_first: block.port_first,
+        port_last: block.port_last,
     };
     let kind = match event.kind {
-        BlockEventKind::Allocated(it) => NatEventKind::BlockAllocated(block(it)?),
-        BlockEventKind::Released(it) => NatEventKind::BlockReleased(block(it)?),
-        BlockEventKind::Held(it) => NatEventKind::BlockHeld { block: block(it)?, since_ms: None },
+        BlockEventKind::Allocated(it) => NatEventKind::BlockAllocated(block(it)),
+        BlockEventKind::Released(it) => NatEventKind::BlockReleased(block(it)),
+        BlockEventKind::Held(it) => NatEventKind::BlockHeld { block: block(it), since_ms: None },
         BlockEventKind::Prefix(change, it) => {
-            let home = exported_home(it.subscriber, it.gre_key)?;
+            let home = exported_home(it.subscriber, it.gre_key);
             let prefix = ExportedPrefix { home, prefix64: it.prefix64 };
             match change {
                 HoldingChange::Taken => NatEventKind::PrefixClaimed(prefix),

@@ -141,6 +141,21 @@ fn rules_are_asked_about_flows_of_ipv6_and_their_tunnels() {
     let expected = "2001:db8::1: the outer address of its tunnel decides on the group of the home: \
                     write it behind @, as 2001:db8::1@10.200.1.5";
     assert!(error.contains(expected), "{error}");
+    let over6 =
+        folder.node_file().replace("[access]", "[access]\nsubscribers6 = [\"2001:db8:e::/48\"]");
+    let over6 = over6.replace("[\"10.200.16.0/20\"]", "[\"2001:db8:e:1::/64\"]") + business;
+    folder.write("over6.toml", &over6);
+    for flow in [
+        "home 2001:db8:e:1::5 udp 40000 198.51.100.9:53",
+        "home 2001:db8::1@2001:db8:e:1::5 icmp 2001:db8:9::2",
+    ] {
+        let (code, out, error) = folder.run(&format!("rules test -c over6.toml {flow}"));
+        assert_eq!(code, Some(1), "{error}");
+        assert!(out.starts_with("reject: rule office (over6.toml:"), "{out}");
+    }
+    let (code, out, _) = folder.run("rules diff node.toml over6.toml");
+    assert_eq!(code, Some(1));
+    assert!(out.contains("accept without a rule -> reject by office"), "{out}");
     let plain = folder.node_file().replace("[access]", "[access]\nmode = \"plain\"");
     let plain = plain.replace("endpoint = \"10.100.0.1\"", "subscribers = [\"10.200.0.0/20\"]");
     folder.write("plain.toml", &plain);
@@ -148,6 +163,10 @@ fn rules_are_asked_about_flows_of_ipv6_and_their_tunnels() {
         folder.run("rules test -c plain.toml home 2001:db8::1@10.200.1.5 icmp 2001:db8:9::2");
     assert_eq!(code, Some(2));
     assert!(error.contains("these homes have no tunnels: write 2001:db8::1"), "{error}");
+    let (code, _, error) =
+        folder.run("rules test -c plain.toml home 2001:db8:e::1 icmp 198.51.100.9");
+    assert_eq!(code, Some(2));
+    assert!(error.contains("these homes have no tunnels: write an IPv4 address"), "{error}");
     folder.write(
         "cases.txt",
         "home 2001:db8::1@10.200.1.5 udp 40000 2001:db8:bad::9 53 drop court-orders\n\

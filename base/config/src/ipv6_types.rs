@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ipnet::Ipv6Net;
 use serde::{Serialize, Serializer};
 
-use crate::public_types::{gre_key, home};
+use crate::public_types::home;
 
 /// IPv6 of one side of a worker, beside its IPv4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -124,16 +124,7 @@ impl FromStr for DelegatedHome {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // An IPv4 address says what is wrong with the text.
-        match text.split_once(',').map_or(text, |(address, _)| address).parse::<Ipv6Addr>() {
-            Ok(address) => {
-                let gre_key = gre_key(text)?;
-                Ok(Self { address: address.into(), gre_key })
-            }
-            Err(_) => {
-                home(text).map(|(address, gre_key)| Self { address: address.into(), gre_key })
-            }
-        }
+        home(text).map(|(address, gre_key)| Self { address, gre_key })
     }
 }
 

@@ -264,8 +264,8 @@ pub(crate) const KEYS: &[ConfigKey] = &[
         "The entries, IPv4 or IPv6. Of a set of both, a rule takes for each family those of that family."),
 
     key("group", "name", POLICY_NAME, "", Required, "Its name. No two groups share one."),
-    key("group", "subscribers", Form("string or list of strings", "addresses and prefixes without host bits, of IPv6 in plain mode only"), "", Required,
-        "The homes: outer sources in gre mode, whose IPv6 flows are in the group, too; inside addresses of either family in plain mode. Those of IPv4 are inside `access.subscribers`. No two groups overlap."),
+    key("group", "subscribers", Form("string or list of strings", "addresses and prefixes without host bits"), "", Required,
+        "The homes: outer sources in gre mode, whose flows of both families are in the group; inside addresses in plain mode. Those of IPv4 are inside `access.subscribers`, outer sources of IPv6 inside `access.subscribers6`. No two groups overlap."),
     key("group", "limits", Form("table", "see below"), "", Absent("as all homes"), "What a home of this group may have, where that is not what `[limits]` and `[nat]` say. A group may have one home."),
 
     key("group-limits", "ports_per_subscriber", Integer(64, 65_536), "ports", Absent("`nat.ports_per_subscriber`"), "As `nat.ports_per_subscriber`, for a home of this group. A quota above the largest one that the node began with needs a restart."),

@@ -104,8 +104,7 @@ pub enum SetSource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupSettings {
     pub name: String,
-    /// In order of addresses, IPv4 before IPv6. Of IPv6 only where homes have no tunnels: else a
-    /// home is an outer address, of IPv4.
+    /// In order of addresses, IPv4 before IPv6. Behind tunnels a home is its outer address.
     pub subscribers: Vec<IpNet>,
     #[serde(skip_serializing_if = "GroupLimitSettings::is_empty")]
     pub limits: GroupLimitSettings,

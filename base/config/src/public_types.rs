@@ -2,7 +2,7 @@
 //! service.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -44,10 +44,10 @@ impl PublicSettings {
 
 /// A static mapping. In text `SUBSCRIBER PROTOCOL INSIDE PUBLIC`: `10.200.1.5 tcp 192.168.1.20:443
 /// 203.0.113.1:443`, or `10.200.1.6 all 192.168.1.10 203.0.113.9` for all ports of an address; the
-/// subscriber with its GRE key as `10.200.1.5,7`.
+/// subscriber with its GRE key as `10.200.1.5,7`, with a tunnel over IPv6 as `2001:db8:e::5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticSettings {
-    pub subscriber: Ipv4Addr,
+    pub subscriber: IpAddr,
     /// Present if it tells homes apart.
     pub gre_key: Option<u32>,
     pub protocol: StaticProtocol,
@@ -110,15 +110,14 @@ impl FromStr for StaticSettings {
     }
 }
 
-/// Reads a home: its address, or `ADDRESS,KEY` with its GRE key.
-pub(crate) fn home(text: &str) -> Result<(Ipv4Addr, Option<u32>), String> {
-    let home = text.split_once(',').map_or(text, |(home, _)| home);
-    Ok((address(home)?, gre_key(text)?))
-}
-
-/// Reads the GRE key of a home, if the text has one.
-pub(crate) fn gre_key(text: &str) -> Result<Option<u32>, String> {
-    text.split_once(',').map(|(_, key)| number(key, "GRE key")).transpose()
+/// Reads a home: its address, of either family, or `ADDRESS,KEY` with its GRE key.
+pub(crate) fn home(text: &str) -> Result<(IpAddr, Option<u32>), String> {
+    let (home, key) = match text.split_once(',') {
+        Some((home, key)) => (home, Some(number(key, "GRE key")?)),
+        None => (text, None),
+    };
+    let of_ipv6 = home.parse::<Ipv6Addr>().map(IpAddr::from);
+    Ok((of_ipv6.or_else(|_| address(home).map(IpAddr::from))?, key))
 }
 
 fn endpoint(text: &str, protocol: StaticProtocol) -> Result<(Ipv4Addr, u16), String> {
@@ -152,6 +151,8 @@ mod tests {
             "10.200.1.5 tcp 192.168.1.20:443 203.0.113.1:8443",
             "10.200.1.5,4294967295 udp 192.168.1.20:1 203.0.113.1:65535",
             "10.200.1.6 all 192.168.1.10 203.0.113.9",
+            "2001:db8:e::1 tcp 192.168.1.20:443 203.0.113.1:8443",
+            "2001:db8:e::1,7 all 192.168.1.10 203.0.113.9",
         ] {
             let settings: StaticSettings = text.parse().unwrap();
             assert_eq!(settings.to_string(), text);

@@ -4,12 +4,12 @@ mod world;
 
 use weir_engine::*;
 use weir_wire::build;
-use weir_wire::gre::{self, GreHeader};
+use weir_wire::gre;
 use weir_wire::icmp6;
-use weir_wire::ipv4::{self, Ipv4};
+use weir_wire::ipv4::Ipv4;
 use weir_wire::ipv6::{self as ip6, Ipv6};
 use weir_wire::tcp;
-use world::ipv6::{ENDPOINT6, address6, over_ipv6};
+use world::ipv6::{ENDPOINT6, address6, gre_header, over_ipv6, tunnelled};
 use world::link6::ready6;
 use world::{Out, World};
 
@@ -25,28 +25,7 @@ fn world() -> World {
     ready6(over_ipv6())
 }
 
-/// A packet to a home, without its tunnel.
-struct ToHome {
-    outer: Ipv6,
-    header: GreHeader,
-    inner: Vec<u8>,
-}
-
-/// Returns the tunnel packet of a home, whose inner packet is of either family.
-fn tunnelled(home: &str, key: Option<u32>, inner: impl AsRef<[u8]>) -> Vec<u8> {
-    build::ipv6(home, ENDPOINT6).gre(header(key, inner.as_ref()), inner)
-}
-
-fn header(key: Option<u32>, inner: &[u8]) -> build::GreBuilder {
-    let protocol = if inner[0] >> 4 == 6 { gre::PROTOCOL_IPV6 } else { gre::PROTOCOL_IPV4 };
-    build::gre().protocol(protocol).maybe_key(key)
-}
-
 impl World {
-    fn up_over6(&mut self, home: &str, inner: impl AsRef<[u8]>) -> Out {
-        self.packet6(Side::Access, &tunnelled(home, None, inner))
-    }
-
     /// Passes in a packet of the first home's flow from a port, and returns what leaves.
     fn udp_up(&mut self, home: &str, port: u16) -> Vec<u8> {
         self.up_over6(home, udp(port)).into_internet()
@@ -64,18 +43,6 @@ impl World {
     fn outers(&self) -> u64 {
         let uses = self.engine.nat().admin().table_uses();
         uses.iter().find(|it| it.table == "outer-addresses").unwrap().used
-    }
-}
-
-impl Out {
-    /// Returns the only packet, which went to a home through a tunnel over IPv6.
-    fn into_home_over6(self) -> ToHome {
-        let packet = self.into_access6();
-        let (outer, len) = ip6::parse(&packet).unwrap();
-        assert_eq!((outer.next_header, len), (ipv4::PROTOCOL_GRE, packet.len()));
-        assert_eq!((outer.source.get(), outer.hop_limit), (address6(ENDPOINT6), 64));
-        let header = gre::parse(&packet[Ipv6::LEN..]).unwrap();
-        ToHome { outer: *outer, header, inner: packet[Ipv6::LEN + header.len..].to_vec() }
     }
 }
 
@@ -354,7 +321,7 @@ fn congestion_marks_and_code_points_cross_the_tunnel() {
         let sent = world.packet6(Side::Access, &packet).into_internet();
         assert_eq!(sent[1], left, "outer {outer:#x}, inner {inner:#x}");
         let packet = build::ipv6(HOST6, SERVER6).traffic_class(inner).udp(5000, 53, b"question");
-        let header = header(None, &packet);
+        let header = gre_header(None, &packet);
         let packet = build::ipv6(HOME, ENDPOINT6).traffic_class(outer).gre(header, packet);
         let sent = world.packet6(Side::Access, &packet).into_internet6();
         assert_eq!(ip6::parse(&sent).unwrap().0.traffic_class(), left);

@@ -15,7 +15,7 @@ const SHARD: ShardIndex = ShardIndex(0);
 
 fn forward(home: &str, port: u16, public_port: u16, scope: StaticScope) -> StaticMapping {
     StaticMapping {
-        outer: home.to_bits(),
+        outer: home.to_bits().into(),
         gre_key: None,
         inside: Endpoint::new(PC.to_bits(), port),
         public: Endpoint::new(PUBLIC.to_bits(), public_port),

@@ -4,10 +4,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use thiserror::Error;
 use weir_flow::OutOfMemory;
 use weir_ids::ShardId;
-use weir_rules::GROUPS;
+use weir_rules::{GROUPS, OUTER_HANDLES};
 
 use crate::config::{NatConfig, NatShardConfig};
-use crate::endpoint::OUTER_HANDLES;
 use crate::ipv6::{Delegation, PREFIX_MAX, PREFIX_MIN};
 use crate::ports::shard_capacity::blocks_usable;
 use crate::replication::lane::LANES;

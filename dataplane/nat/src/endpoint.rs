@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weir_rules::OUTER_HANDLES;
 use zerocopy::{Immutable, IntoBytes};
 
 /// An IPv4 address and a port, both in host order. For ICMP queries the port is the query
@@ -99,10 +100,6 @@ impl Home {
         is_outer_handle(self.outer)
     }
 }
-
-/// The first handle of an outer IPv6 address. Handles are the reserved addresses of RFC 1112
-/// section 4, which no IPv4 packet has for a source.
-pub(crate) const OUTER_HANDLES: u32 = 0xf000_0000;
 
 /// True if an outer address of a home stands for one of IPv6, which this worker's NAT knows by it
 /// ([`Nat::outer_address`](crate::Nat::outer_address)).

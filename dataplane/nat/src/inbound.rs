@@ -89,9 +89,7 @@ impl Nat {
         now: Tick,
     ) -> Result<Translated<Delivery>, Refusal> {
         let &Inbound { public, remote, protocol, tcp_flags } = packet;
-        let fixed = self.static_of_public(public, protocol);
-        let fixed = fixed.filter(|_| !self.is_held(public, protocol));
-        let fixed = fixed.ok_or(Refusal::NoMapping)?;
+        let fixed = self.static_holder(public, protocol)?;
         let StaticHolder { home, inside } = fixed;
         self.check_opening(protocol, tcp_flags)?;
         let AcceptingRule { rule, policy } = self.ask_static(protocol, &fixed, remote)?;

@@ -15,7 +15,7 @@ use weir_rules::{DecidingRule, FlowOrigin, RuleAction};
 
 use crate::endpoint::Tick;
 use crate::nat::Nat;
-use crate::rules::{Asked, question_about};
+use crate::rules::Asked;
 use crate::sessions::mapping::{Mapping, Remote};
 use crate::sessions::session_state::SessionState;
 
@@ -147,7 +147,7 @@ impl Nat {
         // A rule is about the destination that the home asks.
         let remote = mapping.asked().unwrap_or(remote.endpoint());
         let asked = (mapping.protocol, mapping.outer, mapping.inside(), remote);
-        let deciding = set.find(&question_about(origin, asked))?;
+        let deciding = set.find(&self.question(origin, asked))?;
         let is_refusing = deciding.action != RuleAction::Accept && set.is_rematch(deciding.rule);
         is_refusing.then_some((deciding, origin, asked))
     }

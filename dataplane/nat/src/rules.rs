@@ -24,7 +24,7 @@ use weir_rules::{
 };
 
 use crate::admin::facet::{Admin, AdminMut};
-use crate::endpoint::{Endpoint, Home, Protocol};
+use crate::endpoint::{Endpoint, Home, Protocol, is_outer_handle};
 use crate::logs::rule_log::{FlowEnds, LoggedFlow};
 use crate::logs::session_log::LoggedSubscriber;
 use crate::nat::Nat;
@@ -136,8 +136,7 @@ impl Nat {
     }
 
     fn bypasses(&mut self, origin: FlowOrigin, asked: Asked) -> bool {
-        let set = &*self.rules.set;
-        let deciding = set.find(&question_about(origin, asked));
+        let deciding = self.rules.set.find(&self.question(origin, asked));
         let bypass = deciding.filter(|it| it.action == RuleAction::Bypass);
         if let Some(bypass) = bypass {
             self.count_accepted(bypass.rule, origin, asked);
@@ -168,25 +167,63 @@ impl Nat {
     /// Returns the group of a home; 0 if it is in none.
     #[inline]
     pub fn group_of(&self, home: &Home) -> u8 {
-        match self.prefix_of(home) {
-            Some(prefix) => self.group_of_prefix(prefix),
-            None => self.rules.set.group_of(home.outer),
-        }
+        if self.rules.set.has_groups() { self.find_group(home) } else { 0 }
     }
 
     #[cold]
     #[inline(never)]
-    fn group_of_prefix(&self, prefix: u64) -> u8 {
-        self.rules.set.group_of6(u128::from(prefix) << 64)
+    fn find_group(&self, home: &Home) -> u8 {
+        match self.prefix_of(home) {
+            Some(prefix) => self.rules.set.group_of6(u128::from(prefix) << 64),
+            None => self.group_of_outer(home.outer),
+        }
+    }
+
+    #[inline]
+    fn group_of_outer(&self, outer: u32) -> u8 {
+        match self.outer_of(outer).ipv6() {
+            Some(address) => self.rules.set.group_of6(address),
+            None => self.rules.set.group_of(outer),
+        }
     }
 
     /// Finds the number of the rule that decides on each of several first packets from homes, at
     /// most [`ASKED_MAX`], into as many places. It is [`NO_RULE`] where none fits.
     #[inline(never)]
     pub fn find_rules<'a>(&mut self, flows: impl Iterator<Item = &'a NewFlow>, found: &mut [u32]) {
+        if self.rules.set.has_groups6() {
+            return self.find_rules_with_groups(flows, found);
+        }
         let ask = |flow| question_about(FlowOrigin::Home, asked_about(flow));
         let ActiveRules { set, walks, .. } = &mut *self.rules;
         set.find_all(flows.map(ask), walks, found);
+    }
+
+    /// As [`find_rules`](Self::find_rules), with the groups of homes over IPv6.
+    #[inline(never)]
+    fn find_rules_with_groups<'a>(
+        &mut self,
+        flows: impl Iterator<Item = &'a NewFlow>,
+        found: &mut [u32],
+    ) {
+        let Self { rules, subscribers, .. } = self;
+        let ActiveRules { set, walks, .. } = &mut **rules;
+        let ask = |flow: &NewFlow| {
+            let outer = subscribers.outer_of(flow.key.home().outer);
+            let group = outer.ipv6().map_or(0, |address| set.group_of6(address));
+            Question { group, ..question_about(FlowOrigin::Home, asked_about(flow)) }
+        };
+        set.find_all(flows.map(ask), walks, found);
+    }
+
+    /// Returns the question about a flow. The set knows the groups of IPv4 addresses.
+    #[inline(always)]
+    pub(crate) fn question(&self, origin: FlowOrigin, asked: Asked) -> Question<u32> {
+        let mut question = question_about(origin, asked);
+        if self.rules.set.has_groups6() && is_outer_handle(question.local) {
+            question.group = self.group_of_outer(question.local);
+        }
+        question
     }
 
     /// Checks whether the rule that [`find_rules`](Self::find_rules) has found lets a flow begin,
@@ -275,8 +312,7 @@ impl Nat {
     fn find_outbound_rule(&mut self, packet: &Outbound) -> Result<AcceptingRule, Refusal> {
         let &Outbound { home, inside, remote, protocol, .. } = packet;
         let asked = (protocol, home.outer, inside, remote);
-        let set = &*self.rules.set;
-        let deciding = set.find(&question_about(FlowOrigin::Home, asked));
+        let deciding = self.rules.set.find(&self.question(FlowOrigin::Home, asked));
         AcceptingRule::of(deciding).map_err(|refusing| self.refuse_outbound(refusing, asked))
     }
 
@@ -309,8 +345,7 @@ impl Nat {
     }
 
     fn find_rule_inbound(&self, asked: Asked) -> Option<DecidingRule> {
-        let set = &*self.rules.set;
-        let deciding = set.find(&question_about(FlowOrigin::Internet, asked))?;
+        let deciding = self.rules.set.find(&self.question(FlowOrigin::Internet, asked))?;
         (deciding.action != RuleAction::Bypass).then_some(deciding)
     }
 
@@ -373,9 +408,9 @@ fn asked_about(flow: &NewFlow) -> Asked {
 }
 
 /// Returns the question about a flow of this protocol between a subscriber, with its inside
-/// endpoint, and a remote endpoint. The set knows the subscriber's group.
+/// endpoint, and a remote endpoint; without the group of a subscriber over IPv6.
 #[inline(always)]
-pub(crate) fn question_about(
+fn question_about(
     origin: FlowOrigin,
     (protocol, subscriber, inside, remote): Asked,
 ) -> Question<u32> {

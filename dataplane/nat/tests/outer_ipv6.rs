@@ -281,6 +281,141 @@ fn home_with_a_delegated_prefix_is_its_outer_address() {
     assert_eq!(taken, Err(Refusal::AddressConflict));
 }
 
+/// Puts homes into group 3 by their outer addresses.
+fn group(world: &mut World, prefix: &str) {
+    let net: ipnet::Ipv6Net = prefix.parse().unwrap();
+    let groups = vec![(weir_rules::Prefix::new(net.addr().to_bits(), net.prefix_len()), 3)];
+    let set = weir_rules::RuleSet::empty().with_ipv6(&[], groups).unwrap();
+    let rules = Box::new(ActiveRules::new(std::sync::Arc::new(set)));
+    drop(world.nat.admin_mut().swap_rules(rules));
+}
+
+/// Returns the configuration in which a home of group 3 may have so many flows.
+fn with_group(mut config: NatConfig, flows: u32) -> NatConfig {
+    let allowance = HomeAllowance {
+        ports: config.ports_per_subscriber,
+        flows,
+        sessions: config.sessions_per_subscriber,
+        new_flows_per_sec: config.new_flows_per_sec,
+        new_flows_burst: config.new_flows_burst,
+    };
+    config.group_allowances = [(3, allowance)].into();
+    config
+}
+
+#[test]
+fn home_over_ipv6_has_the_limits_of_its_group() {
+    let mut world = World::new(with_group(over_ipv6(config()), 10));
+    group(&mut world, "2001:db8:e::/127");
+    let begin = |world: &mut World, of: u64, from: u16| {
+        (from..from + 50).filter(|&port| world.send(of, port).is_ok()).count()
+    };
+    assert_eq!([1, 2].map(|of| begin(&mut world, of, 1)), [10, 50]);
+    assert!(world.send6(1, 5000).is_err(), "one sum of both families");
+    // A change is in force from the next second on, and another handle makes no difference.
+    group(&mut world, "2001:db8:e::2/127");
+    world.wait(1);
+    assert_eq!([1, 2].map(|of| begin(&mut world, of, 100)), [50, 0]);
+}
+
+#[test]
+fn group_of_a_home_over_ipv6_is_the_same_on_a_replica_with_another_handle() {
+    let config = with_group(over_ipv6(pair_config()), 4);
+    let (mut primary, mut replica) = (worker(config.clone(), 0x7f), worker(config, 0x80));
+    for world in [&mut primary, &mut replica] {
+        group(world, "2001:db8:e::1/128");
+    }
+    (2..=9).for_each(|n| _ = replica.home6(n));
+    for n in [1, 2] {
+        (1..=4).for_each(|port| _ = primary.send(n, port).unwrap());
+    }
+    replicate(&mut primary, &mut replica);
+    replica.wait(1);
+    assert_ne!(primary.known(1), replica.known(1));
+    assert_eq!(replica.send(1, 5), Err(Refusal::FlowsPerSubscriber));
+    assert!(replica.send(2, 5).is_ok());
+}
+
+/// Gives the n-th home a public address of its own.
+fn own_address(world: &mut World, n: u64) {
+    let mapping = StaticMapping {
+        outer: OuterAddress::Ipv6(outer(n)),
+        gre_key: None,
+        inside: Endpoint::new(inside(0).address, 0),
+        public: Endpoint::new(address("203.0.113.2"), 0),
+        scope: StaticScope::Address,
+    };
+    let statics = std::sync::Arc::new(StaticMappings::new(&[mapping]).unwrap());
+    let _former = world.nat.admin_mut().swap_statics(statics);
+    for _ in 0..2 {
+        world.nat.expire(world.now, 1, 1);
+    }
+}
+
+fn arrive(world: &mut World, tcp_flags: u8) -> Result<Home, Refusal> {
+    let public = at("203.0.113.2:443");
+    let known = match world.back(public, server(1), Protocol::Tcp, tcp_flags) {
+        Err(Refusal::NoMapping) => {
+            let remote = server(1);
+            let packet = Inbound { public, remote, protocol: Protocol::Tcp, tcp_flags };
+            world.nat.inbound_static(&packet, world.now).map(|translated| translated.to)
+        }
+        known => known,
+    };
+    world.nat.release_outers();
+    known.map(|delivery| delivery.home)
+}
+
+#[test]
+fn static_mapping_names_a_home_over_ipv6_that_holds_no_state() {
+    let mut world = World::new(over_ipv6(config()));
+    own_address(&mut world, 1);
+    assert_eq!(arrive(&mut world, ACK), Err(Refusal::TcpNotSyn));
+    assert_eq!(world.outers(), 0, "what begins no flow leaves no handle behind");
+    // Each time under another handle.
+    for round in 0..2 {
+        let home = arrive(&mut world, SYN).unwrap();
+        assert_eq!(world.nat.outer_address(&home), OuterAddress::Ipv6(outer(1)));
+        let port = Endpoint::new(inside(0).address, 443);
+        let answered = world.tcp_out(home, port, server(1), SYN_ACK);
+        assert_eq!(answered, Ok(at("203.0.113.2:443")), "round {round}");
+        let begun = world.send(1, 0).unwrap();
+        assert_eq!(begun, Endpoint::new(address("203.0.113.2"), inside(0).port));
+        assert_ne!(world.send(2, 0).unwrap().address, begun.address, "another home");
+        let flushed = world.nat.admin_mut().flush_subscriber(selector(1), world.now);
+        assert_eq!(flushed, 2);
+        world.wait_and_collect(1000);
+        world.wait_and_collect(1000);
+        world.nat.release_outers();
+        assert_eq!(world.outers(), 0);
+    }
+}
+
+#[test]
+fn static_flows_of_a_home_over_ipv6_are_the_homes_on_a_replica_and_end_with_the_mapping() {
+    let config = over_ipv6(pair_config());
+    let (mut primary, mut replica) = (worker(config.clone(), 0x7f), worker(config, 0x80));
+    (2..=9).for_each(|n| _ = replica.home6(n));
+    for world in [&mut primary, &mut replica] {
+        own_address(world, 1);
+    }
+    let home = arrive(&mut primary, SYN).unwrap();
+    replicate(&mut primary, &mut replica);
+    let copied = arrive(&mut replica, ACK).unwrap();
+    assert_ne!(copied.outer, home.outer);
+    assert_eq!(replica.nat.outer_address(&copied), OuterAddress::Ipv6(outer(1)));
+    // It takes the lanes over, and the walk ends nothing of what the settings still say.
+    replica.nat.replica_mut().set_owned_lanes(SHARD, 0xff, replica.now);
+    replica.wait_and_collect(1);
+    assert_eq!(replica.flows(), 1);
+    let port = Endpoint::new(inside(0).address, 443);
+    let answered = replica.tcp_out(copied, port, server(1), SYN_ACK);
+    assert_eq!(answered, Ok(at("203.0.113.2:443")));
+    own_address(&mut replica, 2);
+    replica.wait_and_collect(1);
+    assert_eq!(replica.flows(), 0, "the address is another home's");
+}
+
 #[test]
 fn reserved_addresses_are_no_ipv4_homes_beside_tunnels_over_ipv6() {
     let mut config = over_ipv6(config());

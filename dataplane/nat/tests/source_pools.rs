@@ -195,7 +195,7 @@ fn inside_endpoint_with_a_static_mapping_keeps_it_for_the_flows_of_all_pools() {
     let mut world = world();
     let public = at("203.0.113.3:8080");
     let forward = StaticMapping {
-        outer: home(1).outer,
+        outer: home(1).outer.into(),
         gre_key: None,
         inside: inside(0),
         public,

@@ -14,7 +14,7 @@ const PUBLIC: &str = "203.0.113.1:443";
 
 fn forward(n: u32, inside: &str, public: &str, protocol: Protocol) -> StaticMapping {
     StaticMapping {
-        outer: home(n).outer,
+        outer: home(n).outer.into(),
         gre_key: None,
         inside: at(inside),
         public: at(public),

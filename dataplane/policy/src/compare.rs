@@ -13,7 +13,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use weir_rules::{Destination, FlowClass, FlowPolicy, RuleAction, RuleFilter};
 
 use crate::compile::CompiledPolicy;
-use crate::corners::{CornerAddress, Corners, tunnels};
+use crate::corners::{CornerAddress, Corners, tunnels, tunnels6};
 use crate::question::{FlowQuestion, RuleVerdict};
 
 /// Most questions of a comparison.
@@ -29,6 +29,8 @@ pub struct ComparedHomes<'h> {
     /// Addresses of homes' IPv6 flows. Empty: any, and such flows are compared only if a policy has
     /// a prefix of IPv6.
     pub ipv6: &'h [Ipv6Net],
+    /// Outer addresses of tunnels over IPv6.
+    pub outer6: &'h [Ipv6Net],
     /// Whether homes have tunnels: the outer address decides on the group of an IPv6 flow.
     pub are_in_tunnels: bool,
 }
@@ -90,7 +92,7 @@ pub fn compare<'p>(
     let most = (QUESTIONS_MAX / all).clamp(PER_FILTER.0, PER_FILTER.1);
     // Each family has its share of the questions.
     let share = |filters: usize| QUESTIONS_MAX * filters / all;
-    let corners = Corners::<u32>::of(policies, homes, Vec::new());
+    let corners = Corners::<u32>::of(policies, homes, tunnels6(policies, homes));
     compare_family(policies, &corners, (most, share(ipv4)), &mut comparison);
     if is_ipv6_asked {
         let tunnels = if homes.are_in_tunnels { tunnels(policies, homes) } else { Vec::new() };

@@ -1,11 +1,12 @@
 //! Compiles the rules, and explains which of them decides.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_config::{ActionSetting, LoadedSet, PolicySettings, RuleSettings};
 use weir_rules::{
-    DecidingRule, FlowClass, IpAddress, Prefix, Question, RuleAction, RuleFilter, RuleSet,
-    SourcePool,
+    DecidingRule, FlowClass, IpAddress, OUTER_HANDLES, Prefix, Question, RuleAction, RuleFilter,
+    RuleSet, SourcePool,
 };
 
 use crate::error::PolicyError;
@@ -49,7 +50,8 @@ pub struct RuleExplanation {
 pub fn compile(policy: &PolicySettings, sets: &[LoadedSet]) -> Result<CompiledPolicy, PolicyError> {
     let filters = expand::filters(policy, sets)?;
     let actions: Vec<RuleAction> = policy.rules.iter().map(|rule| action(rule.action)).collect();
-    let groups = GroupPrefixes { ipv4: group_prefixes(policy), ipv6: group_prefixes(policy) };
+    let mut groups = GroupPrefixes { ipv4: group_prefixes(policy), ipv6: group_prefixes(policy) };
+    keep_handles_out(&mut groups.ipv4);
     let numbers_of = |is_wanted: fn(&RuleSettings) -> bool| -> Vec<u32> {
         let numbered = (0..).zip(&policy.rules);
         numbered.filter(|(_, rule)| is_wanted(rule)).map(|(number, _)| number).collect()
@@ -83,6 +85,15 @@ fn group_prefixes<A: FamilyAddress>(policy: &PolicySettings) -> Vec<(Prefix<A>, 
         A::merged(&nets).into_iter().map(move |net| (A::prefix(net), number))
     });
     prefixes.collect()
+}
+
+/// Keeps the addresses that stand for outer IPv6 addresses out of groups whose prefixes have them.
+fn keep_handles_out(groups: &mut Vec<(Prefix<u32>, u8)>) {
+    let handles = Prefix::new(OUTER_HANDLES, OUTER_HANDLES.leading_ones() as u8);
+    groups.retain(|(net, _)| !handles.covers(net));
+    if groups.iter().any(|(net, _)| net.covers(&handles)) {
+        groups.push((handles, 0));
+    }
 }
 
 fn action(setting: ActionSetting) -> RuleAction {
@@ -134,10 +145,13 @@ impl CompiledPolicy {
 
     /// Returns the group of a flow's home; 0 if it is in none.
     pub fn group_of(&self, flow: &FlowQuestion) -> u8 {
-        match flow.addresses {
-            FlowAddresses::Ipv4 { subscriber: home, .. }
-            | FlowAddresses::Ipv6 { tunnel: Some(home), .. } => self.rules.group_of(home.into()),
-            FlowAddresses::Ipv6 { inside, tunnel: None, .. } => self.rules.group_of6(inside.into()),
+        let home = match flow.addresses {
+            FlowAddresses::Ipv4 { subscriber, .. } => subscriber,
+            FlowAddresses::Ipv6 { inside, tunnel, .. } => tunnel.unwrap_or(inside.into()),
+        };
+        match home {
+            IpAddr::V4(home) => self.rules.group_of(home.into()),
+            IpAddr::V6(home) => self.rules.group_of6(home.into()),
         }
     }
 
@@ -164,7 +178,11 @@ impl CompiledPolicy {
         let group = self.group_of(flow);
         match flow.addresses {
             FlowAddresses::Ipv4 { subscriber, remote } => {
-                FamilyQuestion::Ipv4(flow.between(group, subscriber.into(), remote.into()))
+                let local = match subscriber {
+                    IpAddr::V4(subscriber) => subscriber.into(),
+                    IpAddr::V6(_) => OUTER_HANDLES,
+                };
+                FamilyQuestion::Ipv4(flow.between(group, local, remote.into()))
             }
             FlowAddresses::Ipv6 { inside, remote, .. } => {
                 FamilyQuestion::Ipv6(flow.between(group, inside.into(), remote.into()))

@@ -1,10 +1,10 @@
 //! The corners of filters, groups and prefixes of homes: values at which a verdict may change.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastrand::Rng;
 use weir_config::ProtocolSetting;
-use weir_rules::{FlowOrigin, PortRange, Prefix, RuleFilter};
+use weir_rules::{FlowOrigin, IpAddress, PortRange, Prefix, RuleFilter};
 
 use crate::compare::ComparedHomes;
 use crate::compile::CompiledPolicy;
@@ -15,6 +15,8 @@ use crate::question::{FlowAddresses, FlowQuestion};
 pub(crate) trait CornerAddress: FamilyAddress {
     /// An address of the internet that no rule needs to name.
     const REMOTE: Self;
+    /// One of so many flows that may be of any tunnel is of one: others have a local address.
+    const TUNNEL_ROUNDS: usize;
     /// An address of a home, for where no prefixes of homes are known.
     const HOME: Option<Self>;
 
@@ -27,13 +29,18 @@ pub(crate) trait CornerAddress: FamilyAddress {
     /// Returns the prefixes of homes in this family.
     fn homes(homes: &ComparedHomes<'_>) -> Vec<Prefix<Self>>;
 
-    /// Returns both ends of a flow; `tunnel` has an IPv6 flow alone.
-    fn ends(local: Self, remote: Self, tunnel: Option<u32>) -> FlowAddresses;
+    /// Whether flows with these local addresses may be of any home with a tunnel.
+    fn has_tunnels(locals: &Prefix<Self>) -> bool;
+
+    /// Returns both ends of a flow. The tunnel of an IPv4 flow, over IPv6, is there in place of the
+    /// local address.
+    fn ends(local: Self, remote: Self, tunnel: Option<IpAddr>) -> FlowAddresses;
 }
 
 impl CornerAddress for u32 {
     const REMOTE: u32 = Ipv4Addr::new(198, 51, 100, 1).to_bits();
     const HOME: Option<u32> = None;
+    const TUNNEL_ROUNDS: usize = 2;
 
     fn filters(policy: &CompiledPolicy) -> &[RuleFilter<u32>] {
         &policy.filters.ipv4
@@ -47,14 +54,20 @@ impl CornerAddress for u32 {
         homes.ipv4.iter().copied().map(u32::prefix).collect()
     }
 
-    fn ends(local: u32, remote: u32, _: Option<u32>) -> FlowAddresses {
-        FlowAddresses::Ipv4 { subscriber: local.into(), remote: remote.into() }
+    fn has_tunnels(locals: &Prefix<u32>) -> bool {
+        locals.is_all()
+    }
+
+    fn ends(local: u32, remote: u32, tunnel: Option<IpAddr>) -> FlowAddresses {
+        let subscriber = tunnel.unwrap_or(local.to_ip());
+        FlowAddresses::Ipv4 { subscriber, remote: remote.into() }
     }
 }
 
 impl CornerAddress for u128 {
     // Addresses of documents (RFC 3849).
     const REMOTE: u128 = Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0x100, 0, 0, 0, 1).to_bits();
+    const TUNNEL_ROUNDS: usize = 1;
     const HOME: Option<u128> = Some(Ipv6Addr::new(0x2001, 0xdb8, 0x200, 0, 0, 0, 0, 1).to_bits());
 
     fn filters(policy: &CompiledPolicy) -> &[RuleFilter<u128>] {
@@ -72,8 +85,11 @@ impl CornerAddress for u128 {
         }
     }
 
-    fn ends(local: u128, remote: u128, tunnel: Option<u32>) -> FlowAddresses {
-        let tunnel = tunnel.map(Ipv4Addr::from);
+    fn has_tunnels(_: &Prefix<u128>) -> bool {
+        true
+    }
+
+    fn ends(local: u128, remote: u128, tunnel: Option<IpAddr>) -> FlowAddresses {
         FlowAddresses::Ipv6 { inside: local.into(), remote: remote.into(), tunnel }
     }
 }
@@ -84,16 +100,17 @@ pub(crate) struct Corners<A> {
     remotes: Vec<A>,
     inside_ports: Vec<u16>,
     remote_ports: Vec<u16>,
-    /// Outer addresses of the homes' tunnels; none where the flows tell their homes.
-    tunnels: Vec<u32>,
+    /// Outer addresses of the homes' tunnels that local addresses do not name: in IPv4 those of
+    /// IPv6.
+    tunnels: Vec<IpAddr>,
 }
 
 impl<A: CornerAddress> Corners<A> {
-    /// `tunnels`: outer addresses of the homes' tunnels, for flows of IPv6.
+    /// `tunnels`: outer addresses of the homes' tunnels that local addresses do not name.
     pub(crate) fn of(
         policies: [&CompiledPolicy; 2],
         homes: &ComparedHomes<'_>,
-        tunnels: Vec<u32>,
+        tunnels: Vec<IpAddr>,
     ) -> Self {
         // A flow may be of any home and with any remote, whatever the rules say.
         let mut corners = Self {
@@ -134,7 +151,8 @@ impl<A: CornerAddress> Corners<A> {
         let ports = |ports: PortRange| (ports.first.max(1), ports.last);
         let inside_port = pick(&self.inside_ports, ports(filter.local_ports), round, draw)?;
         let remote_port = pick(&self.remote_ports, ports(filter.remote_ports), round, draw)?;
-        let addresses = A::ends(local, remote, self.tunnel(draw));
+        let tunnel = self.tunnel(draw).filter(|_| A::has_tunnels(&filter.local));
+        let addresses = A::ends(local, remote, tunnel);
         let flows = kinds.map(|(from, protocol)| {
             let has_ports = protocol != ProtocolSetting::Icmp;
             FlowQuestion {
@@ -150,10 +168,10 @@ impl<A: CornerAddress> Corners<A> {
         flows.get(round / 2 % flows.len().max(1)).copied()
     }
 
-    fn tunnel(&self, draw: &mut Rng) -> Option<u32> {
+    fn tunnel(&self, draw: &mut Rng) -> Option<IpAddr> {
         match self.tunnels.len() {
             0 => None,
-            count => self.tunnels.get(draw.usize(..count)).copied(),
+            count => self.tunnels.get(draw.usize(..A::TUNNEL_ROUNDS * count)).copied(),
         }
     }
 }
@@ -169,10 +187,22 @@ fn home_corners<A: CornerAddress>(
 }
 
 /// Returns the outer addresses of the homes' tunnels at which their groups may change.
-pub(crate) fn tunnels(policies: [&CompiledPolicy; 2], homes: &ComparedHomes<'_>) -> Vec<u32> {
-    let mut tunnels = home_corners(policies, homes);
+pub(crate) fn tunnels(policies: [&CompiledPolicy; 2], homes: &ComparedHomes<'_>) -> Vec<IpAddr> {
+    let mut tunnels: Vec<u32> = home_corners(policies, homes);
     keep_homes(&mut tunnels, homes);
-    tunnels
+    let tunnels = tunnels.into_iter().map(u32::to_ip);
+    tunnels.chain(tunnels6(policies, homes)).collect()
+}
+
+/// Does the same for tunnels over IPv6.
+pub(crate) fn tunnels6(policies: [&CompiledPolicy; 2], homes: &ComparedHomes<'_>) -> Vec<IpAddr> {
+    let outers = ComparedHomes { ipv6: homes.outer6, ..*homes };
+    if outers.ipv6.is_empty() {
+        return Vec::new();
+    }
+    let mut tunnels: Vec<u128> = home_corners(policies, &outers);
+    keep_homes(&mut tunnels, &outers);
+    tunnels.into_iter().map(u128::to_ip).collect()
 }
 
 /// Sorts addresses, and removes those of no home.

@@ -11,7 +11,8 @@ use crate::expand::number;
 /// A flow that begins. In text `home 10.200.1.5 udp 40000 198.51.100.7:53`, or for ICMP, which has
 /// no ports, `home 10.200.1.5 icmp 198.51.100.7`; of IPv6
 /// `home 2001:db8::1 udp 40000 [2001:db8:9::2]:53`, or, in a tunnel,
-/// `home 2001:db8::1@10.200.1.5 udp 40000 [2001:db8:9::2]:53`.
+/// `home 2001:db8::1@10.200.1.5 udp 40000 [2001:db8:9::2]:53`. The outer address may be of IPv6 in
+/// both: `home 2001:db8:e::5 udp 40000 198.51.100.7:53` is of IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowQuestion {
     /// The side that begins it.
@@ -28,8 +29,9 @@ pub struct FlowQuestion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowAddresses {
     Ipv4 {
-        /// Address of the home: of its tunnel, or its own where there is none.
-        subscriber: Ipv4Addr,
+        /// Address of the home: of its tunnel, or its own where there is none. Of IPv6 only a
+        /// tunnel's.
+        subscriber: IpAddr,
         remote: Ipv4Addr,
     },
     Ipv6 {
@@ -37,7 +39,7 @@ pub enum FlowAddresses {
         inside: Ipv6Addr,
         remote: Ipv6Addr,
         /// Outer address of the home's tunnel, which decides on its group.
-        tunnel: Option<Ipv4Addr>,
+        tunnel: Option<IpAddr>,
     },
 }
 
@@ -47,7 +49,7 @@ const FORM: &str = "write FROM SUBSCRIBER tcp|udp INSIDE_PORT REMOTE:PORT, or FR
 /// Address of a home as text has it.
 struct WrittenHome {
     address: IpAddr,
-    tunnel: Option<Ipv4Addr>,
+    tunnel: Option<IpAddr>,
 }
 
 impl FlowQuestion {
@@ -132,9 +134,7 @@ fn home(text: &str) -> Result<WrittenHome, String> {
     let home = WrittenHome {
         address: address(own, "home")?,
         tunnel: outer
-            .map(|outer| {
-                outer.parse().map_err(|_| format!("{outer:?} is no IPv4 address of a tunnel"))
-            })
+            .map(|outer| outer.parse().map_err(|_| format!("{outer:?} is no address of a tunnel")))
             .transpose()?,
     };
     match home {
@@ -165,7 +165,7 @@ fn endpoint(words: &[&str]) -> Result<(IpAddr, u16), String> {
 
 fn addresses(home: &WrittenHome, remote: IpAddr) -> Result<FlowAddresses, String> {
     match (home.address, remote) {
-        (IpAddr::V4(subscriber), IpAddr::V4(remote)) => {
+        (subscriber, IpAddr::V4(remote)) if home.tunnel.is_none() => {
             Ok(FlowAddresses::Ipv4 { subscriber, remote })
         }
         (IpAddr::V6(inside), IpAddr::V6(remote)) => {
@@ -267,6 +267,8 @@ mod tests {
             "home 2001:db8::1 udp 40000 [2001:db8:9::2]:53",
             "internet 2001:db8::1@10.200.1.5 tcp 80 [2001:db8:9::2]:0",
             "home 2001:db8::1 icmp 2001:db8:9::2",
+            "home 2001:db8:e::1 udp 40000 198.51.100.7:53",
+            "home 2001:db8::1@2001:db8:e::1 udp 40000 [2001:db8:9::2]:53",
         ] {
             let words: Vec<&str> = text.split(' ').collect();
             assert_eq!(FlowQuestion::from_words(&words).unwrap().to_string(), text);
@@ -298,8 +300,12 @@ mod tests {
             ("home 10.200.1 icmp 1.1.1.1", "\"10.200.1\" is no address of a home"),
             ("home 10.200.1.5 sctp 1 1.1.1.1:1", "\"sctp\" is no protocol"),
             ("home 10.200.1.5 icmp ::1", "10.200.1.5 and ::1: a flow has both ends in one family"),
+            (
+                "home 2001:db8::1@2001:db8:e::1 icmp 1.1.1.1",
+                "2001:db8::1 and 1.1.1.1: a flow has both ends in one family",
+            ),
             ("home 2001:db8::1 icmp x", "\"x\" is no address of a remote"),
-            ("home 2001:db8::1@x icmp ::1", "\"x\" is no IPv4 address of a tunnel"),
+            ("home 2001:db8::1@x icmp ::1", "\"x\" is no address of a tunnel"),
             (
                 "home 192.168.0.1@10.200.1.5 icmp 1.1.1.1",
                 "\"192.168.0.1@10.200.1.5\": an IPv4 flow has the outer address alone: write \

@@ -142,6 +142,12 @@ impl<A: IpAddress> Classifier<A> {
         })
     }
 
+    /// Whether a local address may have a group.
+    #[inline(always)]
+    pub fn has_groups(&self) -> bool {
+        self.has_groups
+    }
+
     /// Returns the group of a local address.
     #[inline(always)]
     pub fn group_of(&self, local: A) -> u8 {

@@ -52,4 +52,4 @@ pub use filter::{PortRange, Question, RuleFilter, first_match};
 pub use flow_class::{CLASSES, FlowClass};
 pub use flow_kind::{FlowKind, FlowKinds, FlowOrigin};
 pub use flow_policy::{Destination, FlowPolicy, SOURCE_POOLS, SourcePool};
-pub use rule_set::{DecidingRule, GROUPS, OUTCOMES_MAX, RuleAction, RuleSet};
+pub use rule_set::{DecidingRule, GROUPS, OUTCOMES_MAX, OUTER_HANDLES, RuleAction, RuleSet};

@@ -19,6 +19,10 @@ use crate::flow_policy::{FlowPolicy, SourcePool};
 /// Number of groups: group 0 has the homes that are in no other.
 pub const GROUPS: u8 = 16;
 
+/// The first of the reserved addresses (RFC 1112 section 4), which no IPv4 packet has for a source:
+/// questions of IPv4 name subscribers with tunnels over IPv6 by them.
+pub const OUTER_HANDLES: u32 = 0xf000_0000;
+
 /// Most outcomes of rules that differ from each other.
 pub const OUTCOMES_MAX: usize = 256;
 
@@ -106,16 +110,22 @@ impl RuleOutcomes {
 /// Rules about flows of IPv4 and of IPv6, compiled.
 ///
 /// The local address of an IPv4 flow is that of its subscriber: the outer address of the home's
-/// tunnel, or the inside address where there is no tunnel. The local address of an IPv6 flow is the
-/// inside one. Its home's group is that of this address, or, in a tunnel, of the tunnel's outer
-/// address ([`group_of`](Self::group_of)), which the question has then
-/// ([`with_ipv6`](Self::with_ipv6)).
+/// tunnel, or the inside address where there is no tunnel, or one from [`OUTER_HANDLES`] on where
+/// the outer address is one of IPv6: the question has the group then. The local address of an IPv6
+/// flow is the inside one. Its home's group is that of this address, or, in a tunnel, of the
+/// tunnel's outer address ([`group_of`](Self::group_of), [`group_of6`](Self::group_of6)): the
+/// question has it.
 #[derive(Clone, Debug)]
 pub struct RuleSet {
     classifier: Classifier<u32>,
     classifier6: Classifier<u128>,
+    /// The groups of IPv6 addresses, and no filters: the address that decides on the group of a
+    /// home need not be the local address of its flows.
+    groups6: Classifier<u128>,
     /// Whether a rule has a filter of IPv6.
     has_ipv6: bool,
+    /// Whether a group has a prefix of either family.
+    has_groups: bool,
     outcomes: RuleOutcomes,
     /// Whether one of the rules has the action bypass.
     has_bypass: bool,
@@ -147,7 +157,9 @@ impl RuleSet {
             has_bypass: actions.contains(&RuleAction::Bypass),
             classifier: classifier(filters, actions.len(), &groups)?,
             classifier6: Classifier::new(&[])?,
+            groups6: Classifier::new(&[])?,
             has_ipv6: false,
+            has_groups: !groups.is_empty(),
             outcomes: RuleOutcomes::new(&actions),
             rematch: Box::default(),
             log: Box::default(),
@@ -156,11 +168,9 @@ impl RuleSet {
     }
 
     /// Returns the set with these filters of IPv6 in place of those that it has, and with a group
-    /// for each prefix of homes' IPv6 addresses; of prefixes that lie in each other the longest
-    /// decides.
-    ///
-    /// With groups, the group of a question's local address decides, and the question has group 0.
-    /// Without groups the question has the group of its home: so it is where homes have tunnels.
+    /// for each prefix of homes' IPv6 addresses: of their tunnels, or their own where there are
+    /// none. Of prefixes that lie in each other the longest decides. Questions have the group of
+    /// their home.
     ///
     /// # Errors
     /// [`TooManyFilters`], if too many filters have the same addresses and ports.
@@ -172,8 +182,10 @@ impl RuleSet {
         filters: &[RuleFilter<u128>],
         groups: Vec<(Prefix<u128>, u8)>,
     ) -> Result<Self, TooManyFilters> {
-        let classifier6 = classifier(filters, self.rules(), &groups)?;
-        Ok(Self { classifier6, has_ipv6: !filters.is_empty(), ..self })
+        let classifier6 = classifier(filters, self.rules(), &[])?;
+        let groups6 = classifier(&[], 0, &groups)?;
+        let has_groups = self.classifier.has_groups() || groups6.has_groups();
+        Ok(Self { classifier6, groups6, has_ipv6: !filters.is_empty(), has_groups, ..self })
     }
 
     /// Returns the set with what these rules give the flows that they accept.
@@ -285,11 +297,22 @@ impl RuleSet {
         self.classifier.group_of(subscriber)
     }
 
-    /// Returns the group of a home by one of its IPv6 addresses; 0 for each without groups of IPv6
-    /// prefixes.
+    /// Whether a group has a prefix.
     #[inline(always)]
-    pub fn group_of6(&self, local: u128) -> u8 {
-        self.classifier6.group_of(local)
+    pub fn has_groups(&self) -> bool {
+        self.has_groups
+    }
+
+    /// Whether a group has a prefix of IPv6.
+    #[inline(always)]
+    pub fn has_groups6(&self) -> bool {
+        self.groups6.has_groups()
+    }
+
+    /// Returns the group of a home by its IPv6 address; 0 for each without groups of IPv6 prefixes.
+    #[inline(always)]
+    pub fn group_of6(&self, address: u128) -> u8 {
+        self.groups6.group_of(address)
     }
 
     /// Returns the first rule that fits the flow of IPv4.
@@ -368,7 +391,7 @@ impl RuleSet {
     pub fn bytes(&self) -> usize {
         let numbers = size_of_val(&*self.rematch) + size_of_val(&*self.log);
         let pools = size_of_val(&*self.source_pools);
-        let classifiers = self.classifier.bytes() + self.classifier6.bytes();
+        let classifiers = self.classifier.bytes() + self.classifier6.bytes() + self.groups6.bytes();
         classifiers + pools + self.outcomes.bytes() + numbers
     }
 }

@@ -141,19 +141,24 @@ fn group_of_an_ipv6_flow_is_that_of_its_address_or_that_of_its_question() {
         local_port: 1000,
         remote_port: 443,
     };
-    // Homes of their own: the rules know the groups of their prefixes.
+    // Homes without tunnels, by their own prefixes.
     let groups = vec![(Prefix::new(home, 48), 3), (Prefix::new(home, 56), 5)];
     let plain = set().with_ipv6(&[of_group], groups).unwrap();
     let other = 1 << 90;
     assert_eq!([home, home + other, 0].map(|it| plain.group_of6(it)), [5, 0, 0]);
     let inside = home + (1 << 75);
     assert_eq!(plain.group_of6(inside), 3);
-    assert!(plain.find6(&asked(0, inside)).is_some() && plain.find6(&asked(0, home)).is_none());
-    // Homes in tunnels: the outer address decides, and the question says so.
+    let own = |local| plain.find6(&asked(plain.group_of6(local), local));
+    assert!(own(inside).is_some() && own(home).is_none());
+    // A prefix of a tunnel's outer addresses may have inside addresses of other homes.
+    assert!(plain.find6(&asked(5, inside)).is_none() && plain.find6(&asked(3, home)).is_some());
+    assert!(plain.has_groups() && plain.has_groups6());
+    // Homes in tunnels over IPv4.
     let tunnels = set().with_ipv6(&[of_group], Vec::new()).unwrap();
     let of_outer = |outer| tunnels.find6(&asked(tunnels.group_of(outer), inside));
     assert!(of_outer(0x0a64_0001).is_some() && of_outer(0x0a64_0002).is_none());
     assert_eq!(tunnels.group_of6(inside), 0);
+    assert!(tunnels.has_groups() && !tunnels.has_groups6() && !RuleSet::empty().has_groups());
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The collector knows templates per observation domain of a transport session: they are sent once
-//! on a TCP connection, and repeatedly over UDP, because a datagram may be lost (section 8.4). The
+//! on a TCP connection, and repeatedly over UDP, because a datagram may be lost (section 8.4).
+//! Those of homes with an IPv6 address are sent from the first event of such a home on. The
 //! sequence number counts data records of the domain in the session (section 3.1).
 
 mod element;
@@ -14,7 +15,7 @@ mod template;
 
 use crate::encoder::ExportTime;
 use crate::nat_event::NatEvent;
-use template::{FIRST_ID, TEMPLATES, Template, templates};
+use template::{FIRST_ID, TEMPLATES, Template, templates, templates_over_ipv6};
 
 const VERSION: u16 = 10;
 const HEADER_BYTES: usize = 16;
@@ -54,8 +55,9 @@ pub struct TemplatesRepeat {
 pub struct IpfixEncoder {
     options: IpfixOptions,
     /// Length of a record in bytes, by template.
-    record_bytes: [usize; TEMPLATES.len()],
-    templates: &'static [Template],
+    record_bytes: [u16; TEMPLATES.len()],
+    /// Those of homes with an IPv4 address, then those of homes with an IPv6 address.
+    templates: [&'static [Template]; 2],
     domains: Vec<Domain>,
 }
 
@@ -66,7 +68,9 @@ struct Domain {
     /// Number of data records sent.
     sequence: u32,
     /// Templates that still have to be sent.
-    templates_left: &'static [Template],
+    templates_left: [&'static [Template]; 2],
+    /// Whether there was an event of a home with an IPv6 address.
+    has_ipv6: bool,
     templates_at_ms: u64,
     /// Messages with data since the templates.
     messages: u32,
@@ -80,9 +84,9 @@ impl IpfixEncoder {
             options.message_bytes_max.clamp(MESSAGE_BYTES_MIN, MESSAGE_BYTES_MAX);
         let mut record_bytes = [0; TEMPLATES.len()];
         for (bytes, template) in record_bytes.iter_mut().zip(&TEMPLATES) {
-            *bytes = template.record_bytes(options.enterprise.is_some());
+            *bytes = template.record_bytes(options.enterprise.is_some()) as u16;
         }
-        let templates = templates(options.has_prefixes);
+        let templates = [templates, templates_over_ipv6].map(|of| of(options.has_prefixes));
         Self { options, record_bytes, templates, domains: Vec::new() }
     }
 
@@ -105,11 +109,15 @@ impl IpfixEncoder {
         let domain = &mut self.domains[index];
         let repeat = self.options.templates_repeat;
         if repeat.is_some_and(|repeat| domain.is_repeat_due(repeat, now)) {
-            domain.renew_templates(self.templates, now);
+            domain.renew_templates(&self.templates, now);
+        }
+        if first.kind.is_over_ipv6() && !domain.has_ipv6 {
+            domain.has_ipv6 = true;
+            domain.templates_left[1] = self.templates[1];
         }
         let begin = out.len();
         put_header(domain, now, out);
-        let count = if domain.templates_left.is_empty() {
+        let count = if domain.next_template().is_none() {
             let count = self.put_records(events, index, begin, out);
             let domain = &mut self.domains[index];
             domain.sequence = domain.sequence.wrapping_add(count as u32);
@@ -129,9 +137,15 @@ impl IpfixEncoder {
         if let Some(index) = self.domains.iter().position(|domain| domain.id == id) {
             return index;
         }
-        let mut domain =
-            Domain { id, sequence: 0, templates_left: &[], templates_at_ms: 0, messages: 0 };
-        domain.renew_templates(self.templates, now);
+        let mut domain = Domain {
+            id,
+            sequence: 0,
+            templates_left: [&[]; 2],
+            has_ipv6: false,
+            templates_at_ms: 0,
+            messages: 0,
+        };
+        domain.renew_templates(&self.templates, now);
         self.domains.push(domain);
         self.domains.len() - 1
     }
@@ -147,9 +161,11 @@ impl IpfixEncoder {
         let has_enterprise = self.options.enterprise.is_some();
         let mut count = 0;
         let mut set: Option<(u16, usize)> = None;
-        for event in events.take_while(|event| event.node == self.domains[index].id) {
+        let domain = &self.domains[index];
+        let is_known = |event: &NatEvent| domain.has_ipv6 || !event.kind.is_over_ipv6();
+        for event in events.take_while(|event| event.node == domain.id && is_known(event)) {
             let template = Template::of(event);
-            let bytes = self.record_bytes[usize::from(template.id - FIRST_ID)];
+            let bytes = usize::from(self.record_bytes[usize::from(template.id - FIRST_ID)]);
             let is_new_set = set.is_none_or(|(id, _)| id != template.id);
             if out.len() + bytes + if is_new_set { SET_HEADER_BYTES } else { 0 } > end {
                 break;
@@ -175,8 +191,20 @@ impl Domain {
                 || now.steady_ms.saturating_sub(self.templates_at_ms) >= repeat.ms)
     }
 
-    fn renew_templates(&mut self, templates: &'static [Template], now: ExportTime) {
-        self.templates_left = templates;
+    /// Returns the next template to send.
+    fn next_template(&self) -> Option<&'static Template> {
+        self.templates_left.iter().find_map(|left| left.first())
+    }
+
+    /// Notes that the next template is sent.
+    fn take_template(&mut self) {
+        if let Some(left) = self.templates_left.iter_mut().find(|left| !left.is_empty()) {
+            *left = &left[1..];
+        }
+    }
+
+    fn renew_templates(&mut self, &[ipv4, ipv6]: &[&'static [Template]; 2], now: ExportTime) {
+        self.templates_left = [ipv4, if self.has_ipv6 { ipv6 } else { &[] }];
         self.templates_at_ms = now.steady_ms;
         self.messages = 0;
     }
@@ -185,7 +213,7 @@ impl Domain {
 /// Writes as many templates as fit in the message.
 fn put_templates(domain: &mut Domain, enterprise: Option<u32>, end: usize, out: &mut Vec<u8>) {
     let mut set: Option<(u16, usize)> = None;
-    while let Some((template, rest)) = domain.templates_left.split_first() {
+    while let Some(template) = domain.next_template() {
         let before = out.len();
         let id = if template.scope > 0 { OPTIONS_TEMPLATE_SET } else { TEMPLATE_SET };
         let open = set;
@@ -199,7 +227,7 @@ fn put_templates(domain: &mut Domain, enterprise: Option<u32>, end: usize, out: 
             set = open;
             break;
         }
-        domain.templates_left = rest;
+        domain.take_template();
     }
     end_set(set, out);
 }

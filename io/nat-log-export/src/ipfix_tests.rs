@@ -17,7 +17,7 @@ fn options(enterprise: Option<u32>) -> IpfixOptions {
 }
 
 fn home(gre_key: Option<u32>) -> ExportedHome {
-    ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key }
+    ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1).into(), gre_key }
 }
 
 fn block(home: ExportedHome) -> ExportedBlock {
@@ -183,6 +183,65 @@ fn a_collector_without_prefixes_is_sent_no_template_of_them() {
     assert_eq!(message(&mut encoder, &events, NOW).0, 1);
 }
 
+/// RFC 8158 section 5 has sourceIPv6Address where a subscriber is known by an IPv6 address.
+#[test]
+fn home_with_a_tunnel_over_ipv6_is_a_source_ipv6_address_or_a_realm() {
+    let home = |gre_key| ExportedHome { address: "2001:db8:e::1".parse().unwrap(), gre_key };
+    let prefix = ExportedPrefix { home: home(None), prefix64: 0x2001_0db8_1000_0001 };
+    let events = [
+        event(NatEventKind::BlockAllocated(block(home(None)))),
+        event(NatEventKind::BlockReleased(block(home(Some(7))))),
+        event(NatEventKind::SessionBegun(session(home(None), None))),
+        event(NatEventKind::QuotaExceeded {
+            home: home(None),
+            quota: Quota::SessionsPerHome,
+            limit: 9,
+        }),
+        event(NatEventKind::AddressesExhausted { home: home(None) }),
+        event(NatEventKind::PrefixHeld(prefix)),
+    ];
+    let plain = hex("000a 0128 69a42a40 00000000 00000007
+         0115 002d 0000019ca9450a7b 10 00000003 20010db8000e00000000000000000001 cb007101 0400 04ff 0001 0100
+         0116 0041 0000019ca9450a7b 11 00000003 20010db8000e00000000000000000001 cb007101 0400 04ff 0001 0100
+                   20010db8000e00000000000000000001 00000007
+         0119 002e 0000019ca9450a7b 04 00000003 c0a80102 cb007101 11 c350 044c 20010db8000e00000000000000000001
+         011f 0029 0000019ca9450a7b 0d 00000003 00000009 00000003 20010db8000e00000000000000000001
+         0123 0021 0000019ca9450a7b 03 00000003 20010db8000e00000000000000000001
+         0127 0032 0000019ca9450a7b 0e 00000003 20010db8000e00000000000000000001
+                   20010db8100000010000000000000000 40");
+    assert_eq!(data(None, &events), plain);
+}
+
+#[test]
+fn templates_of_homes_over_ipv6_are_sent_from_the_first_such_home_on() {
+    let repeat = TemplatesRepeat { messages: 2, ms: 60_000 };
+    let known = event(NatEventKind::AddressesExhausted { home: home(None) });
+    let address = "2001:db8:e::1".parse().unwrap();
+    let new =
+        event(NatEventKind::AddressesExhausted { home: ExportedHome { address, gre_key: None } });
+    for (has_prefixes, of_ipv4, of_ipv6) in
+        [(true, 256..=276, 277..=296), (false, 256..=272, 277..=292)]
+    {
+        let templates_repeat = Some(repeat);
+        let options = IpfixOptions { has_prefixes, templates_repeat, ..options(None) };
+        let options = IpfixOptions { message_bytes_max: 4000, ..options };
+        let mut encoder = IpfixEncoder::new(options);
+        let mut next = |events: &[NatEvent]| {
+            let (count, bytes) = message(&mut encoder, events, NOW);
+            let ids = if count == 0 { template_ids(&bytes) } else { Vec::new() };
+            (count, ids)
+        };
+        let ids = |ids: &std::ops::RangeInclusive<u16>| ids.clone().collect::<Vec<_>>();
+        assert_eq!(next(&[known, new]), (0, ids(&of_ipv4)));
+        assert_eq!(next(&[known, new]).0, 1, "the other's template is not known");
+        assert_eq!(next(&[new, known]), (0, ids(&of_ipv6)));
+        assert_eq!(next(&[new, known]).0, 2);
+        // They are repeated with the others.
+        assert_eq!(next(&[known]), (0, [ids(&of_ipv4), ids(&of_ipv6)].concat()));
+        assert_eq!(next(&[known]).0, 1);
+    }
+}
+
 #[test]
 fn session_has_its_remote_only_if_destinations_are_logged() {
     let remote = SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 9), 443);
@@ -277,7 +336,9 @@ fn templates_fit_the_smallest_message() {
     let options =
         IpfixOptions { message_bytes_max: MESSAGE_BYTES_MIN, ..options(Some(ENTERPRISE)) };
     let mut encoder = IpfixEncoder::new(options);
-    let events = [event(NatEventKind::BlockAllocated(block(home(None))))];
+    let address = "2001:db8:e::1".parse().unwrap();
+    let over_ipv6 = ExportedHome { address, gre_key: None };
+    let events = [event(NatEventKind::BlockAllocated(block(over_ipv6)))];
     let mut ids = Vec::new();
     loop {
         let (count, bytes) = message(&mut encoder, &events, NOW);

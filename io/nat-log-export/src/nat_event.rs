@@ -1,6 +1,6 @@
 //! An event of the NAT, as a node sends it to its collectors.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 /// One event. Two events that are equal in every field are one event that was sent twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct NatEvent {
 /// A subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExportedHome {
-    /// Outer source address in gre mode, inside address in plain mode.
-    pub address: Ipv4Addr,
+    /// Outer source address in gre mode, of either family; inside address in plain mode.
+    pub address: IpAddr,
     /// The key, where it is part of the home's identity.
     pub gre_key: Option<u32>,
 }
@@ -137,6 +137,11 @@ impl NatEventKind {
         }
     }
 
+    /// Whether the event's home is an IPv6 address.
+    pub(crate) fn is_over_ipv6(&self) -> bool {
+        self.home().is_some_and(|home| home.address.is_ipv6())
+    }
+
     /// Whether a collector gets the event: one may have asked for none of IPv6 prefixes.
     pub(crate) fn is_for(&self, has_prefixes: bool) -> bool {
         has_prefixes || self.prefix().is_none()
@@ -161,7 +166,11 @@ pub(crate) fn any_event(choices: &[u8; 64]) -> NatEvent {
     let port = |at: usize| number(at) as u16;
     let endpoint = |at: usize| SocketAddrV4::new(address(at), port(at + 4));
     let gre_key = (choices[0] & 1 != 0).then(|| number(8) as u32);
-    let home = ExportedHome { address: address(10), gre_key };
+    let outer = match choices[0] & 16 {
+        0 => address(10).into(),
+        _ => Ipv6Addr::from_bits(u128::from(number(10)) << 64 | u128::from(number(32))).into(),
+    };
+    let home = ExportedHome { address: outer, gre_key };
     let block =
         ExportedBlock { home, public: address(16), port_first: port(20), port_last: port(22) };
     let session = ExportedSession {

@@ -80,7 +80,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     fn refused(home: u32, time_ms: u64) -> NatEvent {
-        let home = ExportedHome { address: Ipv4Addr::from(home), gre_key: None };
+        let home = ExportedHome { address: Ipv4Addr::from(home).into(), gre_key: None };
         let kind = NatEventKind::QuotaExceeded { home, quota: Quota::PortsPerHome, limit: 1024 };
         NatEvent { time_ms, node: 1, shard: 1, lane: 0, epoch: 0, index: 0, kind }
     }

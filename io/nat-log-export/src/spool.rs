@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   append --> [segment 7 ][segment 8 ][segment 9 ..   each: 16 bytes of header, then records
-//!                    |taken      |read       |written        of 72 bytes
+//!                    |taken      |read       |written        of 72 bytes, or of 84
 //! ```
 //!
 //! - A segment is written once, from its beginning on, and removed when the collector has taken all
@@ -17,6 +17,10 @@
 //!
 //! Written bytes are in the kernel's page cache: a restart of the process loses none of them, a
 //! power failure those of the last seconds.
+//!
+//! Records of homes with an IPv6 address are longer. From the first such event on new segments have
+//! longer records, with a magic number of their own: a version that does not know them sets these
+//! segments aside, and a spool without such homes is one of earlier versions.
 //!
 //! A header is a magic number of 8 bytes, 4 bytes of records taken, big-endian, and the CRC-32 of
 //! both.
@@ -35,10 +39,11 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::nat_event::NatEvent;
-use record::RECORD_BYTES;
+use record::{LONG_RECORD_BYTES, RECORD_BYTES};
 
-/// Magic number; contains the format's version.
-const MAGIC: &[u8; 8] = b"weirnat1";
+/// Magic numbers, which contain the format's version, and the bytes of the records of each.
+const FORMATS: [(&[u8; 8], usize); 2] =
+    [(b"weirnat1", RECORD_BYTES), (b"weirnat2", LONG_RECORD_BYTES)];
 const HEADER_BYTES: usize = 16;
 const TAKEN_AT: usize = 8;
 const HEADER_SUM_AT: usize = 12;
@@ -101,6 +106,8 @@ pub(crate) struct Spool {
     folder: PathBuf,
     bytes_max: u64,
     segment_bytes: u64,
+    /// Bytes of the records in the segments that begin.
+    record_bytes: usize,
     /// Sorted by number.
     segments: VecDeque<SpoolSegment>,
     /// Bytes of all segments.
@@ -124,6 +131,8 @@ pub(crate) struct Spool {
 #[derive(Debug)]
 struct SpoolSegment {
     number: u64,
+    /// Bytes of a record.
+    record_bytes: usize,
     /// Number of records written in full.
     records: u64,
     /// Number of records handed out, or skipped as unreadable.
@@ -140,7 +149,7 @@ impl SpoolSegment {
     }
 
     fn bytes(&self) -> u64 {
-        HEADER_BYTES as u64 + self.records * RECORD_BYTES as u64
+        HEADER_BYTES as u64 + self.records * self.record_bytes as u64
     }
 }
 
@@ -169,6 +178,7 @@ impl Spool {
             folder: folder.clone(),
             bytes_max,
             segment_bytes: (bytes_max / SEGMENTS).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+            record_bytes: RECORD_BYTES,
             segments: VecDeque::new(),
             bytes: 0,
             next_number: 1,
@@ -194,9 +204,10 @@ impl Spool {
         let path = self.path(number);
         let found = FoundSegment::at(&path);
         match &found {
-            Ok(FoundSegment { records, taken: Some(taken) }) if taken < records => {
+            Ok(FoundSegment { records, taken: Some(taken), record_bytes }) if taken < records => {
                 let segment = SpoolSegment {
                     number,
+                    record_bytes: *record_bytes,
                     records: *records,
                     read: *taken,
                     taken: *taken,
@@ -259,6 +270,9 @@ impl Spool {
             return (0, Some(NotStored::Disk));
         }
         self.failed_at = None;
+        if events.iter().any(|event| event.kind.is_over_ipv6()) {
+            self.record_bytes = LONG_RECORD_BYTES;
+        }
         let mut done = 0;
         while done < events.len() && !(is_one_segment && done > 0) {
             match self.append_to_segment(&events[done..]) {
@@ -294,8 +308,11 @@ impl Spool {
     /// Writes the events that fit in the last segment, after beginning a new one if necessary.
     /// Returns 0 if the spool is full.
     fn append_to_segment(&mut self, events: &[NatEvent]) -> io::Result<usize> {
-        let record = RECORD_BYTES as u64;
-        let is_room = |segment: &SpoolSegment| segment.bytes() + record <= self.segment_bytes;
+        let record = self.record_bytes as u64;
+        let is_room = |segment: &SpoolSegment| {
+            segment.record_bytes == self.record_bytes
+                && segment.bytes() + record <= self.segment_bytes
+        };
         if self.writer.is_none() || !self.segments.back().is_some_and(is_room) {
             if self.bytes + HEADER_BYTES as u64 + record > self.bytes_max {
                 return Ok(0);
@@ -311,7 +328,7 @@ impl Spool {
         let count = events.len().min(usize::try_from(room).unwrap_or(usize::MAX));
         self.buffer.clear();
         for event in &events[..count] {
-            self.buffer.extend_from_slice(&record::write(event));
+            record::write(event, self.record_bytes, &mut self.buffer);
         }
         let end = segment.bytes();
         if let Err(error) = file.write_all_at(&self.buffer, end) {
@@ -334,7 +351,7 @@ impl Spool {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(FILE_MODE);
         let file = options.open(&path)?;
-        if let Err(error) = file.write_all_at(&header(0), 0) {
+        if let Err(error) = file.write_all_at(&header(0, self.record_bytes), 0) {
             remove(&path);
             return Err(error);
         }
@@ -343,6 +360,7 @@ impl Spool {
         let (records, read, taken) = (0, 0, 0);
         self.segments.push_back(SpoolSegment {
             number,
+            record_bytes: self.record_bytes,
             records,
             read,
             taken,
@@ -378,9 +396,8 @@ impl Spool {
         }
         self.read_failing = None;
         let segment = &mut self.segments[index];
-        for bytes in self.buffer.chunks_exact(RECORD_BYTES) {
+        for record in self.buffer.chunks_exact(segment.record_bytes) {
             segment.read += 1;
-            let record = bytes.try_into().expect("a chunk has the size of a record");
             match record::read(record) {
                 Some(event) => {
                     segment.unreadable_tail = 0;
@@ -425,11 +442,11 @@ impl Spool {
 
     fn fill_buffer(&mut self, index: usize, count: u64) -> io::Result<()> {
         let segment = &self.segments[index];
-        let at = HEADER_BYTES as u64 + segment.read * RECORD_BYTES as u64;
+        let at = HEADER_BYTES as u64 + segment.read * segment.record_bytes as u64;
         if self.reader.as_ref().is_none_or(|(number, _)| *number != segment.number) {
             self.reader = Some((segment.number, File::open(self.path(segment.number))?));
         }
-        self.buffer.resize(count as usize * RECORD_BYTES, 0);
+        self.buffer.resize(count as usize * segment.record_bytes, 0);
         match &self.reader {
             Some((_, file)) => file.read_exact_at(&mut self.buffer, at),
             None => Ok(()),
@@ -470,9 +487,9 @@ impl Spool {
             return;
         }
         segment.taken_saved = segment.taken;
-        let (number, taken) = (segment.number, segment.taken);
+        let (number, taken, record_bytes) = (segment.number, segment.taken, segment.record_bytes);
         let file = OpenOptions::new().write(true).open(self.path(number));
-        let bytes = &header(taken)[TAKEN_AT..];
+        let bytes = &header(taken, record_bytes)[TAKEN_AT..];
         let result = file.and_then(|file| file.write_all_at(bytes, TAKEN_AT as u64));
         if let Err(error) = result {
             self.last_error = Some(error);
@@ -507,11 +524,14 @@ fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Returns the header of a segment of which `taken` records were taken, capped at `u32::MAX`.
-fn header(taken: u64) -> [u8; HEADER_BYTES] {
+/// Returns the header of a segment with records of so many bytes, of which `taken` were taken,
+/// capped at `u32::MAX`.
+fn header(taken: u64, record_bytes: usize) -> [u8; HEADER_BYTES] {
+    let [(short, _), (long, _)] = FORMATS;
+    let magic = if record_bytes == RECORD_BYTES { short } else { long };
     let taken = u32::try_from(taken).unwrap_or(u32::MAX);
     let mut header = [0; HEADER_BYTES];
-    header[..TAKEN_AT].copy_from_slice(MAGIC);
+    header[..TAKEN_AT].copy_from_slice(magic);
     header[TAKEN_AT..HEADER_SUM_AT].copy_from_slice(&taken.to_be_bytes());
     let sum = record::checksum(&header[..HEADER_SUM_AT]);
     header[HEADER_SUM_AT..].copy_from_slice(&sum.to_be_bytes());
@@ -524,6 +544,8 @@ struct FoundSegment {
     records: u64,
     /// Number of records taken; `None` if the file is no segment of this version.
     taken: Option<u64>,
+    /// Bytes of a record.
+    record_bytes: usize,
 }
 
 impl FoundSegment {
@@ -532,19 +554,21 @@ impl FoundSegment {
         let bytes = file.metadata()?.len();
         let Some(bytes) = bytes.checked_sub(HEADER_BYTES as u64) else {
             // The process ended before it had written the header: there was no record.
-            return Ok(Self { records: 0, taken: Some(0) });
+            return Ok(Self { records: 0, taken: Some(0), record_bytes: RECORD_BYTES });
         };
-        let records = bytes / RECORD_BYTES as u64;
         let mut found = [0; HEADER_BYTES];
         file.read_exact_at(&mut found, 0)?;
-        if !found.starts_with(MAGIC) {
-            return Ok(Self { records, taken: None });
-        }
+        let format = FORMATS.into_iter().find(|(magic, _)| found.starts_with(*magic));
+        let Some((_, record_bytes)) = format else {
+            let records = bytes / RECORD_BYTES as u64;
+            return Ok(Self { records, taken: None, record_bytes: RECORD_BYTES });
+        };
+        let records = bytes / record_bytes as u64;
         let taken = u32::from_be_bytes(found[TAKEN_AT..HEADER_SUM_AT].try_into().expect("4 bytes"));
         let taken = u64::from(taken);
         // An impossible number is ignored: all records are sent again.
-        let is_right = taken <= records && header(taken) == found;
-        Ok(Self { records, taken: Some(if is_right { taken } else { 0 }) })
+        let is_right = taken <= records && header(taken, record_bytes) == found;
+        Ok(Self { records, taken: Some(if is_right { taken } else { 0 }), record_bytes })
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::nat_event::{ExportedBlock, ExportedHome, NatEventKind, any_event};
 
 fn event(index: u64) -> NatEvent {
-    let home = ExportedHome { address: Ipv4Addr::LOCALHOST, gre_key: None };
+    let home = ExportedHome { address: Ipv4Addr::LOCALHOST.into(), gre_key: None };
     let kind = NatEventKind::AddressesExhausted { home };
     NatEvent { time_ms: 1, node: 1, shard: 1, lane: 0, epoch: 0, index, kind }
 }
@@ -60,7 +60,7 @@ fn records_of_an_older_version_are_read_and_those_of_a_newer_one_are_counted() {
     let mut spool = open(folder.path());
     assert_eq!(spool.append(&events(0..1)), (1, None));
     drop(spool);
-    let mut bytes = header(0).to_vec();
+    let mut bytes = header(0, RECORD_BYTES).to_vec();
     for record in [old, newer] {
         assert_eq!(record.len(), RECORD_BYTES - 4);
         bytes.extend(&record);
@@ -69,13 +69,44 @@ fn records_of_an_older_version_are_read_and_those_of_a_newer_one_are_counted() {
     std::fs::write(&segment_files(folder.path())[0], bytes).unwrap();
     let mut spool = open(folder.path());
     let read = read_all(&mut spool);
-    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: Some(7) };
+    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1).into(), gre_key: Some(7) };
     let public = Ipv4Addr::new(203, 0, 113, 1);
     let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
     let (time_ms, kind) = (1_772_366_400_123, NatEventKind::BlockAllocated(block));
     let expected = NatEvent { time_ms, node: 1, shard: 3, lane: 5, epoch: 9, index: 258, kind };
     assert_eq!(read.iter().map(|(event, _)| *event).collect::<Vec<_>>(), [expected]);
     assert_eq!(spool.take_unreadable(), 1);
+}
+
+#[test]
+fn segments_have_longer_records_from_the_first_home_with_an_ipv6_address_on() {
+    let over_ipv6 = |index| {
+        let address = "2001:db8:e:102:304:506:708:90a".parse().unwrap();
+        let home = ExportedHome { address, gre_key: Some(7) };
+        NatEvent { kind: NatEventKind::AddressesExhausted { home }, ..event(index) }
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut spool = open(folder.path());
+    let written = [event(0), event(1), over_ipv6(2), event(3)];
+    assert_eq!(spool.append(&written[..2]), (2, None));
+    assert_eq!(spool.append(&written[2..]), (2, None));
+    drop(spool);
+    let lengths = || -> Vec<u64> {
+        let files = segment_files(folder.path());
+        files.iter().map(|file| std::fs::metadata(file).unwrap().len()).collect()
+    };
+    assert_eq!(lengths(), [16 + 2 * 72, 16 + 2 * 84]);
+    let mut spool = open(folder.path());
+    let read = read_all(&mut spool);
+    assert_eq!(read.iter().map(|(event, _)| *event).collect::<Vec<_>>(), written);
+    spool.taken(read[2].1);
+    spool.save_taken();
+    drop(spool);
+    let mut spool = open(folder.path());
+    assert_eq!(indices(&read_all(&mut spool)), [3]);
+    // Without such an event a segment is one of the versions before.
+    assert_eq!(spool.append(&[event(4)]), (1, None));
+    assert_eq!(lengths()[1..], [16 + 72]);
 }
 
 #[test]
@@ -338,17 +369,18 @@ fn files_of_another_version_are_set_aside() {
 
 #[test]
 fn any_bytes_in_a_segment_are_read_or_refused() {
-    bolero::check!().with_type::<(Vec<u8>, bool, [u8; 64])>().for_each(
+    bolero::check!().with_type::<(Vec<u8>, Option<bool>, [u8; 64])>().for_each(
         |(junk, is_ours, choices)| {
             let folder = tempfile::tempdir().unwrap();
             drop(open(folder.path()));
             let file = folder.path().join("spool/00000000000000000001.spool");
             let mut bytes = Vec::new();
-            if *is_ours {
-                bytes.extend(MAGIC);
+            if let Some(is_long) = is_ours {
+                let format = FORMATS[usize::from(*is_long)];
+                bytes.extend(format.0);
             }
             bytes.extend(junk);
-            bytes.extend(record::write(&any_event(choices)));
+            record::write(&any_event(choices), LONG_RECORD_BYTES, &mut bytes);
             std::fs::write(&file, &bytes).unwrap();
             let mut spool = open(folder.path());
             let (records, set_aside) = (spool.records(), spool.take_unreadable());

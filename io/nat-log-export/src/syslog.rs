@@ -11,7 +11,7 @@
 //! are then the text of the message.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use crate::nat_event::{
     ExportedBlock, ExportedHome, ExportedPrefix, ExportedSession, NatEvent, NatEventKind, Quota,
@@ -204,7 +204,11 @@ impl Parameters<'_> {
     }
 
     fn home(&mut self, home: &ExportedHome) {
-        self.address("subscriber", home.address);
+        match home.address {
+            IpAddr::V4(address) => self.address("subscriber", address),
+            // Neither memory nor the formatting of an address fails.
+            IpAddr::V6(address) => self.quoted("subscriber", |out| _ = write!(out, "{address}")),
+        }
         if let Some(key) = home.gre_key {
             self.number("gre_key", u64::from(key));
         }

@@ -9,7 +9,7 @@ fn options(enterprise: Option<u32>) -> SyslogOptions {
 }
 
 fn home(gre_key: Option<u32>) -> ExportedHome {
-    ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key }
+    ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1).into(), gre_key }
 }
 
 fn block(gre_key: Option<u32>) -> ExportedBlock {
@@ -99,6 +99,15 @@ fn each_kind_has_its_message_id_and_parameters() {
         assert!(text.contains(&format!(" n1 weir - {id} [weir@32473 node=\"1\"")), "{text}");
         assert!(text.ends_with(end), "{text}");
     }
+}
+
+#[test]
+fn home_with_a_tunnel_over_ipv6_is_its_outer_address() {
+    let address = "2001:db8:e::1".parse().unwrap();
+    let block = ExportedBlock { home: ExportedHome { address, gre_key: Some(7) }, ..block(None) };
+    let text = text(&options(Some(32473)), event(NatEventKind::BlockAllocated(block)));
+    let end = r#"subscriber="2001:db8:e::1" gre_key="7" public="203.0.113.1" ports="1024-1279"]"#;
+    assert!(text.ends_with(end), "{text}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use weir_nat_log_export::*;
 
 fn event(index: u64) -> NatEvent {
-    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: Some(index as u32) };
+    let home =
+        ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1).into(), gre_key: Some(index as u32) };
     let public = Ipv4Addr::new(203, 0, 113, 1);
     let kind = match index % 3 {
         0 => {

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(600);
 
 fn event(index: u64) -> NatEvent {
-    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: None };
+    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1).into(), gre_key: None };
     let public = Ipv4Addr::new(203, 0, 113, 1);
     let block = ExportedBlock { home, public, port_first: 1024, port_last: 1279 };
     let kind = NatEventKind::BlockAllocated(block);
@@ -473,7 +473,7 @@ fn refusals_of_a_home_are_paced() {
     let listener = Listener::bind(0);
     let (mut sender, handle) = start(collector(listener.port(), Format::SyslogTcp(syslog()), None));
     let mut stream = listener.accept();
-    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key: None };
+    let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1).into(), gre_key: None };
     let kind = NatEventKind::QuotaExceeded { home, quota: Quota::PortsPerHome, limit: 256 };
     for _ in 0..100 {
         assert!(sender.push(NatEvent { kind, index: 0, ..event(0) }));

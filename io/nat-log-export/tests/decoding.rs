@@ -1,6 +1,6 @@
 //! Messages of the encoder, read by independent decoders.
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,9 @@ use weir_nat_log_export::*;
 const ENTERPRISE: u32 = 32473;
 const PREFIX64: u64 = 0x2001_0db8_1000_0001;
 const TIME_MS: u64 = 1_772_366_400_123;
+const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1));
 
-fn events() -> Vec<NatEvent> {
+fn events(address: IpAddr) -> Vec<NatEvent> {
     let event = |index, kind| NatEvent {
         time_ms: TIME_MS,
         node: 7,
@@ -23,7 +24,6 @@ fn events() -> Vec<NatEvent> {
         index,
         kind,
     };
-    let address = Ipv4Addr::new(10, 200, 0, 1);
     let public = Ipv4Addr::new(203, 0, 113, 1);
     let remote = Some(SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, 9), 443));
     let mut events = Vec::new();
@@ -63,14 +63,14 @@ fn events() -> Vec<NatEvent> {
     events
 }
 
-fn messages(enterprise: Option<u32>) -> Vec<Vec<u8>> {
+fn messages(enterprise: Option<u32>, home: IpAddr) -> Vec<Vec<u8>> {
     let options = IpfixOptions {
         enterprise,
         has_prefixes: true,
         message_bytes_max: 1452,
         templates_repeat: None,
     };
-    let (events, now) = (events(), ExportTime { unix_ms: TIME_MS, steady_ms: 0 });
+    let (events, now) = (events(home), ExportTime { unix_ms: TIME_MS, steady_ms: 0 });
     let (mut encoder, mut messages, mut done) = (IpfixEncoder::new(options), Vec::new(), 0);
     while done < events.len() {
         let mut message = Vec::new();
@@ -168,8 +168,8 @@ fn address(text: &str) -> u64 {
 
 #[test]
 fn another_decoder_reads_every_element() {
-    let records = decode(&messages(Some(ENTERPRISE)));
-    assert_eq!(records.len(), events().len());
+    let records = decode(&messages(Some(ENTERPRISE), HOME));
+    assert_eq!(records.len(), events(HOME).len());
     let (home, public) = (address("10.200.0.1"), address("203.0.113.1"));
     for (position, fields) in records[..18].iter().enumerate() {
         let get = |name: &str| number(fields, name);
@@ -227,9 +227,31 @@ fn another_decoder_reads_every_element() {
 }
 
 #[test]
+fn another_decoder_reads_records_of_homes_over_ipv6() {
+    let home: IpAddr = "2001:db8:e::1".parse().unwrap();
+    let IpAddr::V6(outer) = home else { unreachable!() };
+    let (of_ipv4, of_ipv6) =
+        [HOME, home].map(|home| decode(&messages(Some(ENTERPRISE), home))).into();
+    assert_eq!(of_ipv6.len(), events(home).len());
+    for (fields, like) in of_ipv6.iter().zip(&of_ipv4) {
+        let value = |of: &Fields, name: &str| of.iter().find(|it| it.0 == name).cloned();
+        let is_session = matches!(number(like, "230"), Some(4 | 5));
+        let is_home = value(like, "8").is_some() && !is_session;
+        let source = value(fields, "27").map(|(_, address)| address);
+        assert_eq!(source, is_home.then(|| outer.octets().to_vec()), "{fields:?}");
+        assert_eq!(value(fields, "8").is_some(), is_session);
+        // All but the home is as in the records of others.
+        for (name, bytes) in like.iter().filter(|(name, _)| !matches!(&**name, "8" | "464")) {
+            assert_eq!(value(fields, name), Some((name.clone(), bytes.clone())));
+        }
+        assert_eq!(value(fields, "464").is_some(), value(like, "464").is_some());
+    }
+}
+
+#[test]
 fn another_decoder_needs_no_enterprise_number() {
-    let records = decode(&messages(None));
-    assert_eq!(records.len(), events().len());
+    let records = decode(&messages(None, HOME));
+    assert_eq!(records.len(), events(HOME).len());
     for fields in &records {
         assert!(fields.iter().all(|(name, _)| !name.starts_with('e')));
     }
@@ -289,7 +311,7 @@ fn nfdump_shows_blocks_and_sessions() {
     let mut nfcapd = Daemon(nfcapd.arg(folder.path()).spawn().unwrap());
     assert!(comes(|| waiting_bytes(port).is_some()), "nfcapd does not listen");
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-    for message in messages(Some(ENTERPRISE)) {
+    for message in messages(Some(ENTERPRISE), HOME) {
         sender.send_to(&message, ("127.0.0.1", port)).unwrap();
     }
     assert!(comes(|| waiting_bytes(port) == Some(0)), "nfcapd does not read");

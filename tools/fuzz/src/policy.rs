@@ -182,7 +182,7 @@ fn rules() {
         let _ = warnings(&config.policy, &sets, &compiled);
         if choices.len() < 4 {
             let ipv4 = &config.access.subscribers;
-            let homes = ComparedHomes { ipv4, ipv6: &[], are_in_tunnels: true };
+            let homes = ComparedHomes { ipv4, ipv6: &[], are_in_tunnels: true, outer6: &[] };
             let same = compare(&compiled, &compiled, &homes);
             assert!(same.changes.is_empty());
         }

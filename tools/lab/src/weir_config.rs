@@ -61,7 +61,8 @@ pub struct WeirConfig {
     pub timeouts: Vec<(&'static str, u32)>,
     /// `session_log` of `[node]`.
     pub session_log: &'static str,
-    /// Sections `[[collector]]`; `{directory}` is replaced by the directory of sockets and logs.
+    /// Further sections, as `[[collector]]`; `{directory}` is replaced by the directory of sockets
+    /// and logs.
     pub collectors: &'static str,
 }
 

@@ -147,7 +147,7 @@ mod tests {
                     home 10.200.1.5 sctp 1 1.1.1.1:1 drop\n\
                     home 2001:db8::1 udp 1 2001:db8:9::2 53\n\
                     home 2001:db8::1 udp 1 [2001:db8:9::2]:53 drop\n\
-                    home 2001:db8::1 udp 1 192.0.2.1 53 drop\n";
+                    home 10.200.1.5 udp 1 2001:db8:9::2 53 drop\n";
         let errors: Vec<String> = parse(text, &FlowQuestion::from_words)
             .unwrap_err()
             .iter()
@@ -159,7 +159,7 @@ mod tests {
             "6: write the expected verdict behind the flow, and perhaps the rule",
             "7: \"sctp\" is no protocol: write tcp, udp or icmp",
             "8: write the expected verdict behind the flow, and perhaps the rule",
-            "10: 2001:db8::1 and 192.0.2.1: a flow has both ends in one family",
+            "10: 10.200.1.5 and 2001:db8:9::2: a flow has both ends in one family",
         ];
         assert_eq!(errors, expected);
         assert_eq!(

@@ -108,7 +108,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let entries = |policy: &LoadedPolicy| policy.settings.clone().with_entries(&policy.sets);
     let changes = policy_difference(&entries(&old), &entries(&new));
     let ipv4 = ipnet::Ipv4Net::aggregate(&[&old.homes[..], &new.homes[..]].concat());
-    let homes = ComparedHomes { ipv4: &ipv4, ipv6: &[], are_in_tunnels: new.are_in_tunnels };
+    let outer6 = ipnet::Ipv6Net::aggregate(&[&old.homes6[..], &new.homes6[..]].concat());
+    let homes = ComparedHomes {
+        ipv4: &ipv4,
+        ipv6: &[],
+        outer6: &outer6,
+        are_in_tunnels: new.are_in_tunnels,
+    };
     let comparison = compare(&old.compiled, &new.compiled, &homes);
     let mut difference = RulesDifference {
         changes,
@@ -185,15 +191,14 @@ fn question(session: &Session) -> Option<FlowQuestion> {
     let has_ports = protocol != ProtocolSetting::Icmp;
     // A rule is about the destination that the home asks.
     let remote = session.asked.map_or(session.remote, SocketAddr::V4);
-    let addresses = match (session.subscriber, session.inside.ip(), remote.ip()) {
-        (HomeName::Ipv4(subscriber), _, IpAddr::V4(remote)) => {
-            FlowAddresses::Ipv4 { subscriber, remote }
-        }
-        (home, IpAddr::V6(inside), IpAddr::V6(remote)) => {
-            let tunnel = match home {
-                HomeName::Ipv4(outer) => Some(outer),
-                HomeName::Ipv6(_) => None,
-            };
+    let outer = match session.subscriber {
+        HomeName::Ipv4(outer) => Some(IpAddr::from(outer)),
+        // A shorter prefix is a home without a tunnel.
+        HomeName::Ipv6(net) => (net.prefix_len() == 128).then(|| net.addr().into()),
+    };
+    let addresses = match (outer, session.inside.ip(), remote.ip()) {
+        (Some(subscriber), _, IpAddr::V4(remote)) => FlowAddresses::Ipv4 { subscriber, remote },
+        (tunnel, IpAddr::V6(inside), IpAddr::V6(remote)) => {
             FlowAddresses::Ipv6 { inside, remote, tunnel }
         }
         _ => return None,

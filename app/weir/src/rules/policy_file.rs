@@ -1,11 +1,11 @@
 //! The rules of a configuration file, with the files of its sets, compiled.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use anyhow::bail;
-use ipnet::Ipv4Net;
+use ipnet::{Ipv4Net, Ipv6Net};
 use weir_admin::api::{RunningSettings, SettingsSource, SettingsTexts};
 use weir_admin::client::Client;
 use weir_config::{
@@ -30,6 +30,8 @@ pub(crate) struct LoadedPolicy {
     pub(crate) filtering: FilteringSetting,
     /// The prefixes of homes: of their tunnels, or their own.
     pub(crate) homes: Vec<Ipv4Net>,
+    /// Prefixes of tunnels over IPv6.
+    pub(crate) homes6: Vec<Ipv6Net>,
     /// Whether homes have tunnels.
     pub(crate) are_in_tunnels: bool,
 }
@@ -115,6 +117,7 @@ impl LoadedPolicy {
             lines,
             filtering: nat.filtering,
             homes: access.subscribers.clone(),
+            homes6: access.subscribers6.clone(),
             are_in_tunnels: access.mode == AccessSetting::Gre,
         })
     }
@@ -196,7 +199,13 @@ impl LoadedPolicy {
     /// outer address of its tunnel, or no tunnel.
     pub(crate) fn flow(&self, words: &[&str]) -> Result<FlowQuestion, String> {
         let flow = FlowQuestion::from_words(words)?;
-        let FlowAddresses::Ipv6 { inside, tunnel, .. } = flow.addresses else { return Ok(flow) };
+        let (inside, tunnel) = match flow.addresses {
+            FlowAddresses::Ipv4 { subscriber: IpAddr::V6(outer), .. } if !self.are_in_tunnels => {
+                return Err(format!("{outer}: these homes have no tunnels: write an IPv4 address"));
+            }
+            FlowAddresses::Ipv4 { .. } => return Ok(flow),
+            FlowAddresses::Ipv6 { inside, tunnel, .. } => (inside, tunnel),
+        };
         match (tunnel, self.are_in_tunnels) {
             (None, true) if !self.settings.groups.is_empty() => Err(format!(
                 "{inside}: the outer address of its tunnel decides on the group of the home: \

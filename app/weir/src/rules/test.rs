@@ -35,6 +35,7 @@ use super::{PolicySource, stdout};
 ///   weir rules test -c cluster.toml internet 10.200.1.5 icmp 198.51.100.7
 ///   weir rules test -c plain.toml home 2001:db8::1 udp 40000 2001:db8:9::2 53
 ///   weir rules test home 2001:db8::1@10.200.1.5 icmp 2001:db8:9::2
+///   weir rules test home 2001:db8:e::5 udp 40000 198.51.100.7:53
 ///   weir rules test -c cluster.toml --table cases.txt
 ///
 /// Exit codes: 0 accepted, or all lines are as expected; 1 refused, or some are not; 2 an error.

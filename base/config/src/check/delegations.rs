@@ -122,9 +122,9 @@ fn delegations(
     refuse_shared(list, findings);
 }
 
-fn home_error(it: &DelegationSettings, access: &Access) -> Option<(String, &'static str)> {
-    let home = it.home;
-    let (is_home, fix) = match home.address {
+/// Returns what is wrong with the address of a home, and the fix.
+pub(crate) fn unknown_home(address: IpAddr, access: &Access) -> Option<(String, &'static str)> {
+    let (is_home, fix) = match address {
         IpAddr::V4(address) => (
             access.subscribers.iter().any(|net| net.contains(&address)),
             "name a home inside access.subscribers",
@@ -134,8 +134,14 @@ fn home_error(it: &DelegationSettings, access: &Access) -> Option<(String, &'sta
             "name a home inside access.subscribers6",
         ),
     };
-    if !is_home {
-        return Some((format!("no home has the address {}", home.address), fix));
+    (!is_home).then(|| (format!("no home has the address {address}"), fix))
+}
+
+fn home_error(it: &DelegationSettings, access: &Access) -> Option<(String, &'static str)> {
+    let home = it.home;
+    let unknown = unknown_home(home.address, access);
+    if unknown.is_some() {
+        return unknown;
     }
     match (access.gre_key, home.gre_key) {
         (GreKey::Subscriber, None) => Some((

@@ -1,6 +1,6 @@
 //! Groups: how many, homes that two of them have, homes that none of them can have.
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
 use crate::findings::Findings;
 use crate::policy_types::{GROUPS_MAX, GroupSettings};
@@ -23,7 +23,7 @@ pub(crate) fn check(groups: &[GroupSettings], access: &Access, findings: &mut Fi
     refuse_shared(groups, findings);
     for (index, group) in groups.iter().enumerate() {
         let key = format!("group[{index}].subscribers");
-        refuse_ipv6_behind_tunnels(group, &key, access, findings);
+        check_outer_ipv6(group, &key, access, findings);
         warn_of_strangers(group.subscribers.iter().map(|net| Some(*net)), &key, access, findings);
     }
 }
@@ -63,27 +63,35 @@ fn refuse_shared(groups: &[GroupSettings], findings: &mut Findings<'_>) {
 }
 
 /// Behind tunnels a home is the outer address of its tunnel, whatever its inside addresses are.
-fn refuse_ipv6_behind_tunnels(
+fn check_outer_ipv6(
     group: &GroupSettings,
     key: &str,
     access: &Access,
     findings: &mut Findings<'_>,
 ) {
+    const HOMES: &str = "access.subscribers6";
     if access.mode == AccessSetting::Plain
         || !findings.is_good("access.mode")
         || !findings.is_whole(key)
+        || !findings.is_whole(HOMES)
     {
         return;
     }
-    for (index, net) in group.subscribers.iter().enumerate() {
-        if let IpNet::V6(net) = net {
+    for (index, &net) in group.subscribers.iter().enumerate() {
+        if net.addr().is_ipv4() {
+            continue;
+        }
+        let key = findings.element(key, index);
+        if access.subscribers6.is_empty() {
             let message = format!(
                 "{net}: with access.mode = \"gre\" the outer address of its tunnel decides on the \
                  group of a home"
             );
-            let fix = "write IPv4 prefixes of outer addresses; the IPv6 flows of these homes are in \
-                       the group, too";
-            findings.error(&findings.element(key, index), message, fix);
+            let fix = "write IPv4 prefixes of outer addresses, or access.subscribers6; the IPv6 \
+                       flows of these homes are in the group, too";
+            findings.error(&key, message, fix);
+        } else {
+            warn_of_stranger(net, HOMES, &access.subscribers6, &key, findings);
         }
     }
 }
@@ -95,21 +103,35 @@ pub(crate) fn warn_of_strangers(
     access: &Access,
     findings: &mut Findings<'_>,
 ) {
-    if !findings.is_whole(key) || !findings.is_whole("access.subscribers") {
+    const HOMES: &str = "access.subscribers";
+    if !findings.is_whole(key) || !findings.is_whole(HOMES) {
         return;
     }
     for (index, net) in nets.enumerate() {
-        let Some(IpNet::V4(net)) = net else { continue };
-        if access.subscribers.iter().any(|served| served.contains(&net)) {
-            continue;
+        if let Some(net) = net.filter(|net| net.addr().is_ipv4()) {
+            let key = findings.element(key, index);
+            warn_of_stranger(net, HOMES, &access.subscribers, &key, findings);
         }
-        let is_partly_served = |served: &Ipv4Net| overlap(*served, net);
-        let message = match access.subscribers.iter().any(is_partly_served) {
-            true => format!("{net} reaches beyond access.subscribers"),
-            false => format!("{net} is outside access.subscribers: no home is in it"),
-        };
-        findings.warning(&findings.element(key, index), message, "");
     }
+}
+
+/// Warns of a prefix with addresses that no home has: `homes` are those of the key `name`.
+fn warn_of_stranger<N: Copy + Into<IpNet>>(
+    net: IpNet,
+    name: &str,
+    homes: &[N],
+    key: &str,
+    findings: &mut Findings<'_>,
+) {
+    let mut homes = homes.iter().map(|&served| served.into());
+    if homes.clone().any(|served| served.contains(&net)) {
+        return;
+    }
+    let message = match homes.any(|served| overlap(served, net)) {
+        true => format!("{net} reaches beyond {name}"),
+        false => format!("{net} is outside {name}: no home is in it"),
+    };
+    findings.warning(key, message, "");
 }
 
 /// Formats a prefix; a single address without its length.

@@ -6,7 +6,7 @@ use crate::check::{interfaces, mode_name, mtu};
 use crate::cluster_types::ClusterFile;
 use crate::findings::Findings;
 use crate::read::address6::UNIQUE_LOCAL;
-use crate::types::{Access, AccessSetting, Config, NodeSettings, WorkerSettings};
+use crate::types::{Access, AccessSetting, Config, WorkerSettings};
 
 /// The key of the length of a home's prefix.
 const HOME_LENGTH: &str = "ipv6.home_length6";
@@ -30,7 +30,6 @@ pub(crate) fn single(config: &Config, findings: &mut Findings<'_>) {
     workers_with_endpoints(&config.workers, reason, findings);
     let keys = (0..config.shards.len()).map(|index| format!("shard[{index}].endpoint6"));
     outer_addresses(&config.access, keys, findings);
-    collectors(&config.access, &config.node, findings);
 }
 
 /// Checks the shards and pools of a cluster.
@@ -104,19 +103,6 @@ pub(crate) fn workers_with_endpoints(
             let fix = "write address6 and gateways6, or remove endpoint6";
             findings.error(&format!("{path}.address6"), format!("missing: {reason}"), fix);
         }
-    }
-}
-
-/// Refuses collectors beside homes with tunnels over IPv6: their records name homes by an IPv4
-/// address, so public ports of these homes would be in no record.
-pub(crate) fn collectors(access: &Access, node: &NodeSettings, findings: &mut Findings<'_>) {
-    if access.subscribers6.is_empty() {
-        return;
-    }
-    for index in 0..node.collectors.len() {
-        let message = "it would get no record of the homes of access.subscribers6";
-        let fix = "remove it, and keep what node.block_log writes; or remove subscribers6";
-        findings.error(&format!("collector[{index}]"), message, fix);
     }
 }
 

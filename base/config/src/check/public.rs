@@ -2,10 +2,11 @@
 //! mappings that exclude each other.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::Ipv4Net;
 
+use crate::check::delegations::unknown_home;
 use crate::findings::Findings;
 use crate::public_types::{PublicSettings, StaticProtocol, StaticSettings};
 use crate::read::address::overlap;
@@ -44,7 +45,8 @@ pub(crate) fn check(
         }
         return;
     }
-    if findings.is_whole("public.static") && findings.is_whole("access.subscribers") {
+    let whole = ["public.static", "access.subscribers", "access.subscribers6"];
+    if whole.iter().all(|key| findings.is_whole(key)) {
         for (at, message, fix) in static_errors(&settings.statics, context) {
             findings.error(&format!("public.static[{at}]"), message, fix);
         }
@@ -110,15 +112,14 @@ pub(crate) fn static_errors(
 fn error_alone(it: &StaticSettings, context: &PublicContext<'_>) -> Option<(String, &'static str)> {
     let PublicContext { access, .. } = context;
     let by_key = access.gre_key == GreKey::Subscriber;
-    if !access.subscribers.iter().any(|net| net.contains(&it.subscriber)) {
-        let message = format!("{it}: no home has the address {}", it.subscriber);
-        return Some((message, "name a home inside access.subscribers"));
+    if let Some((message, fix)) = unknown_home(it.subscriber, access) {
+        return Some((format!("{it}: {message}"), fix));
     }
     if !context.has(it.public) {
         let message = format!("{it}: {} is in no shard's public prefixes", it.public);
         return Some((message, "use a public address of a shard"));
     }
-    if access.mode == AccessSetting::Plain && it.inside != it.subscriber {
+    if access.mode == AccessSetting::Plain && IpAddr::from(it.inside) != it.subscriber {
         let message = format!("{it}: without tunnels the home is its inside address");
         return Some((message, "write the inside address as the subscriber, too"));
     }

@@ -60,7 +60,6 @@ fn serves_ipv6(member: &MemberFile, desired: &Desired, findings: &mut Findings<'
         Some(format!("shard {} of the cluster has endpoint6", shard.id))
     };
     ipv6::workers_with_endpoints(&member.workers, reason, findings);
-    ipv6::collectors(&desired.access, &member.node, findings);
 }
 
 /// A lost node counts as dead only when every node that replicated with it reports it silent.

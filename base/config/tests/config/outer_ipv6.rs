@@ -133,13 +133,10 @@ fn plain_mode_has_no_tunnels_over_ipv6() {
 }
 
 #[test]
-fn collectors_are_refused_as_their_records_have_no_place_for_these_homes() {
+fn collectors_beside_homes_over_ipv6_are_taken() {
     let collector =
         "\n[[collector]]\nname = \"one\"\nformat = \"syslog-tcp\"\naddress = \"192.0.2.9:514\"\n";
-    let errors = weir_config::parse(&(over_ipv6() + collector), "t.toml").expect_err("a collector");
-    assert_eq!(errors.len(), 1, "{errors:#?}");
-    assert_eq!(errors[0].key, "collector[0]");
-    assert_eq!(errors[0].message, "it would get no record of the homes of access.subscribers6");
+    assert_eq!(config(&(over_ipv6() + collector)).node.collectors.len(), 1);
 }
 
 #[test]
@@ -167,6 +164,66 @@ fn prefix_may_be_delegated_to_a_home_behind_a_tunnel_over_ipv6() {
     let error = &delegated("2001:db8:f::1").expect_err("no home")[0];
     assert_eq!(error.message, "no home has the address 2001:db8:f::1");
     assert_eq!(error.fix, "name a home inside access.subscribers6");
+}
+
+#[test]
+fn static_mapping_may_be_of_a_home_behind_a_tunnel_over_ipv6() {
+    let with = |text: String, home: &str| {
+        let line = format!("{home} tcp 192.168.1.20:443 203.0.113.1:8443");
+        weir_config::parse(&format!("{text}\n[public]\nstatic = [\"{line}\"]\n"), "t.toml")
+    };
+    let (good, _) = with(over_ipv6(), "2001:db8:e::1").expect("a home of subscribers6");
+    let text = good.public.statics[0].to_string();
+    assert_eq!(text, "2001:db8:e::1 tcp 192.168.1.20:443 203.0.113.1:8443");
+    let keyed = || over_ipv6().replace("[access]\n", "[access]\ngre_key = \"subscriber\"\n");
+    assert!(with(keyed(), "2001:db8:e::1,7").is_ok());
+    for (text, home, message, fix) in [
+        (
+            over_ipv6(),
+            "2001:db8:f::1",
+            "no home has the address 2001:db8:f::1",
+            "name a home inside access.subscribers6",
+        ),
+        (
+            gre6(),
+            "2001:db8:e::1",
+            "no home has the address 2001:db8:e::1",
+            "name a home inside access.subscribers6",
+        ),
+        (keyed(), "2001:db8:e::1", "the home's GRE key is missing", "write SUBSCRIBER,KEY: access"),
+    ] {
+        let error = &with(text, home).expect_err(message)[0];
+        assert_eq!(error.key, "public.static[0]");
+        assert!(error.message.contains(message) && error.fix.starts_with(fix), "{error:?}");
+    }
+    let json = cluster_file::desired(
+        &(clustered() + "\n[public]\nstatic = [\"2001:db8:e::1 all 192.168.1.20 203.0.113.1\"]\n"),
+    );
+    assert_eq!(weir_config::Desired::from_json(&json.to_json()).expect("its own JSON"), json);
+}
+
+#[test]
+fn group_names_homes_by_outer_addresses_of_either_family() {
+    let grouped = |text: String, nets: &str| {
+        let table = format!("\n[[group]]\nname = \"a\"\nsubscribers = [{nets}]\n");
+        weir_config::parse(&(text + &table), "t.toml")
+    };
+    let nets = "\"10.200.0.0/24\", \"2001:db8:e:1::/64\"";
+    let (good, warnings) = grouped(over_ipv6(), nets).expect("homes of both families");
+    assert_eq!(good.policy.groups[0].subscribers.len(), 2);
+    assert!(warnings.iter().all(|it| !it.key.starts_with("group")), "{warnings:#?}");
+    let nets = "\"2001:db8:e::/47\", \"2001:db8:1000::/64\"";
+    let (_, warnings) = grouped(over_ipv6(), nets).expect("homes that may come");
+    let found: Vec<_> = warnings.iter().filter(|it| it.key.starts_with("group")).collect();
+    let found: Vec<_> = found.iter().map(|it| format!("{}: {}", it.key, it.message)).collect();
+    let expected = [
+        "group[0].subscribers[0]: 2001:db8:e::/47 reaches beyond access.subscribers6",
+        "group[0].subscribers[1]: 2001:db8:1000::/64 is outside access.subscribers6: no home is in it",
+    ];
+    assert_eq!(found, expected);
+    let refused = &grouped(gre6(), "\"2001:db8:e::/64\"").expect_err("no home is over IPv6")[0];
+    assert_eq!(refused.key, "group[0].subscribers[0]");
+    assert!(refused.fix.contains("or access.subscribers6"), "{}", refused.fix);
 }
 
 #[test]

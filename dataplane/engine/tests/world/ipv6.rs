@@ -5,7 +5,7 @@ use weir_nat::Delegation;
 use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use weir_wire::ipv6::Ipv6;
 use weir_wire::vec_frame::VecFrame;
-use weir_wire::{build, gre, icmp6, ipv6, ndp, verify};
+use weir_wire::{build, gre, icmp6, ipv4, ipv6, ndp, verify};
 
 use super::link6::{ready6, sides6};
 use super::{Bits, ENDPOINT, Out, World, config, gateway_mac};
@@ -101,6 +101,33 @@ impl Out {
     pub fn into_home6(self) -> (u32, gre::GreHeader, Vec<u8>) {
         decapsulate6(&self.into_access())
     }
+
+    /// Returns the only packet, which went to a home through a tunnel over IPv6.
+    pub fn into_home_over6(self) -> ToHome {
+        let packet = self.into_access6();
+        let (outer, len) = ipv6::parse(&packet).unwrap();
+        assert_eq!((outer.next_header, len), (ipv4::PROTOCOL_GRE, packet.len()));
+        assert_eq!((outer.source.get(), outer.hop_limit), (address6(ENDPOINT6), 64));
+        let header = gre::parse(&packet[Ipv6::LEN..]).unwrap();
+        ToHome { outer: *outer, header, inner: packet[Ipv6::LEN + header.len..].to_vec() }
+    }
+}
+
+/// A packet to a home, without its tunnel.
+pub struct ToHome {
+    pub outer: Ipv6,
+    pub header: gre::GreHeader,
+    pub inner: Vec<u8>,
+}
+
+/// Returns the tunnel packet of a home, whose inner packet is of either family.
+pub fn tunnelled(home: &str, key: Option<u32>, inner: impl AsRef<[u8]>) -> Vec<u8> {
+    build::ipv6(home, ENDPOINT6).gre(gre_header(key, inner.as_ref()), inner)
+}
+
+pub fn gre_header(key: Option<u32>, inner: &[u8]) -> build::GreBuilder {
+    let protocol = if inner[0] >> 4 == 6 { gre::PROTOCOL_IPV6 } else { gre::PROTOCOL_IPV4 };
+    build::gre().protocol(protocol).maybe_key(key)
 }
 
 /// Asserts that everything in the packet that can be checked is right.
@@ -118,6 +145,11 @@ impl World {
     pub fn up6(&mut self, home: &str, inner: impl AsRef<[u8]>) -> Out {
         let header = build::gre().protocol(gre::PROTOCOL_IPV6);
         self.packet(Side::Access, &build::ipv4(home, ENDPOINT).gre(header, inner))
+    }
+
+    /// Passes in a packet of a home, in its tunnel over IPv6.
+    pub fn up_over6(&mut self, home: &str, inner: impl AsRef<[u8]>) -> Out {
+        self.packet6(Side::Access, &tunnelled(home, None, inner))
     }
 
     /// Passes in a packet from the internet.

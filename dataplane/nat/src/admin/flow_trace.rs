@@ -7,7 +7,6 @@ use crate::admin::facet::Admin;
 use crate::admin::session_view::BlockView;
 use crate::endpoint::{Endpoint, Home, Protocol, Tick};
 use crate::packet::{Inbound, Outbound};
-use crate::rules::question_about;
 use crate::sessions::mapping::Remote;
 use crate::sessions::session::SessionKey;
 
@@ -157,8 +156,8 @@ impl Admin<'_> {
         home: &Home,
         (inside, remote): (Endpoint, Endpoint),
     ) -> Option<DecidingRule> {
-        let set = &self.nat.rules.set;
-        set.find(&question_about(origin, (protocol, home.outer, inside, remote)))
+        let question = self.nat.question(origin, (protocol, home.outer, inside, remote));
+        self.nat.rules.set.find(&question)
     }
 }
 

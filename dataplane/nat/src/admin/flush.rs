@@ -242,7 +242,7 @@ impl Nat {
         (at, protocol, port): (usize, usize, u32),
         flush: &mut Flush,
     ) -> Option<FlushPosition> {
-        let outer = self.subscribers.get(home).outer;
+        let outer = self.outer_of(self.subscribers.get(home).outer);
         let mapping = self.statics.of_home(outer).get(at)?;
         let number = Protocol::ALL[protocol];
         let ports = mapping.ports(number);

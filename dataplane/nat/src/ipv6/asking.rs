@@ -103,9 +103,11 @@ impl Nat {
         let (inside, remote) = (packet.key.inside(), packet.key.remote());
         // The port of an ICMPv6 endpoint is no port to a rule.
         let ports = if packet.protocol == Protocol::Icmp { 0 } else { u16::MAX };
-        // Where homes are prefixes, the set knows the groups of local addresses.
-        let group =
-            if self.policy.home_mask == 0 { self.rules.set.group_of(home.outer) } else { 0 };
+        // Where homes are prefixes, a group may have a part of one.
+        let group = match self.policy.home_mask {
+            0 => self.group_of(home),
+            _ => self.rules.set.group_of6(inside.address),
+        };
         Some(Question {
             kind: FlowKind::new6(origin, number6(packet.protocol))?,
             group,

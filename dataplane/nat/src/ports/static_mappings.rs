@@ -9,6 +9,8 @@
 //! - The record has no port bit and no block, and may lie in any lane that the worker owns: the
 //!   settings decide who has the endpoint, not the lane.
 //! - A record whose static mapping is gone, or is another host's, is ended by the walk.
+//! - A mapping names its home by the outer address, so that all workers share one list: of an IPv6
+//!   one each worker has a handle of its own, and only while the home holds state.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -16,8 +18,9 @@ use std::sync::Arc;
 use weir_flow::RecordId;
 
 use crate::admin::facet::AdminMut;
-use crate::endpoint::{Endpoint, Home, Protocol, ShardIndex, Tick};
+use crate::endpoint::{Endpoint, Home, OuterAddress, Protocol, ShardIndex, Tick, is_outer_handle};
 use crate::nat::Nat;
+use crate::packet::Refusal;
 use crate::sessions::mapping::Mapping;
 
 /// What of a public address a static mapping takes.
@@ -33,7 +36,7 @@ pub enum StaticScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticMapping {
     /// Outer address of the home; without tunnels its inside address.
-    pub outer: u32,
+    pub outer: OuterAddress,
     /// Present if it tells homes apart.
     pub gre_key: Option<u32>,
     pub inside: Endpoint,
@@ -46,7 +49,7 @@ impl StaticMapping {
         (self.public.address, self.scope, self.public.port)
     }
 
-    fn inside_key(&self) -> (u32, Option<u32>, u32, StaticScope, u16) {
+    fn inside_key(&self) -> (OuterAddress, Option<u32>, u32, StaticScope, u16) {
         (self.outer, self.gre_key, self.inside.address, self.scope, self.inside.port)
     }
 
@@ -102,9 +105,11 @@ pub struct StaticMappings {
     by_public: Box<[StaticMapping]>,
     /// By home and inside endpoint.
     by_inside: Box<[StaticMapping]>,
-    /// A set bit for each home with a static mapping, and perhaps for others: a clear one, the
-    /// usual case, saves the search.
+    /// A set bit for each home with a static mapping and an IPv4 address, and perhaps for others: a
+    /// clear one, the usual case, saves the search.
     homes: Box<[u64]>,
+    /// Whether a home with a tunnel over IPv6 has a static mapping.
+    has_ipv6: bool,
 }
 
 /// Returns the bit of a home.
@@ -116,7 +121,8 @@ fn home_bit(outer: u32) -> usize {
 impl StaticMappings {
     /// Returns no mappings.
     pub fn none() -> Self {
-        Self { by_public: Box::default(), by_inside: Box::default(), homes: Box::default() }
+        let (by_public, by_inside, homes) = (Box::default(), Box::default(), Box::default());
+        Self { by_public, by_inside, homes, has_ipv6: false }
     }
 
     /// Sorts mappings.
@@ -145,11 +151,16 @@ impl StaticMappings {
         }
         let by_inside = order.iter().map(|&at| mappings[at]).collect();
         let mut homes = vec![0; if mappings.is_empty() { 0 } else { HOME_BITS / 64 }];
+        let mut has_ipv6 = false;
         for mapping in mappings {
-            let bit = home_bit(mapping.outer);
-            homes[bit / 64] |= 1 << (bit % 64);
+            match mapping.outer {
+                OuterAddress::Ipv4(outer) => {
+                    homes[home_bit(outer) / 64] |= 1 << (home_bit(outer) % 64);
+                }
+                OuterAddress::Ipv6(_) => has_ipv6 = true,
+            }
         }
-        Ok(Self { by_public, by_inside, homes: homes.into() })
+        Ok(Self { by_public, by_inside, homes: homes.into(), has_ipv6 })
     }
 
     pub fn len(&self) -> usize {
@@ -166,6 +177,7 @@ impl StaticMappings {
     pub(crate) fn may_have(&self, outer: u32) -> bool {
         let bit = home_bit(outer);
         self.homes.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 != 0)
+            || (self.has_ipv6 && is_outer_handle(outer))
     }
 
     /// Returns the mapping that has a public endpoint.
@@ -178,15 +190,15 @@ impl StaticMappings {
         find(StaticScope::Port(protocol), public.port).or_else(|| find(StaticScope::Address, 0))
     }
 
-    /// Returns the mapping of an inside endpoint; `home` as the mapping's own identity.
-    pub(crate) fn of_inside(
+    /// Returns the mapping of an inside endpoint. The key is there if it tells homes apart.
+    fn of_inside(
         &self,
-        home: &Home,
+        (outer, gre_key): (OuterAddress, Option<u32>),
         inside: Endpoint,
         protocol: Protocol,
     ) -> Option<&StaticMapping> {
         let find = |scope, port| {
-            let key = (home.outer, home.gre_key, inside.address, scope, port);
+            let key = (outer, gre_key, inside.address, scope, port);
             let at = self.by_inside.binary_search_by_key(&key, StaticMapping::inside_key).ok()?;
             self.by_inside.get(at)
         };
@@ -201,7 +213,7 @@ impl StaticMappings {
     }
 
     /// Returns the mappings of the homes with an outer address.
-    pub(crate) fn of_home(&self, outer: u32) -> &[StaticMapping] {
+    pub(crate) fn of_home(&self, outer: OuterAddress) -> &[StaticMapping] {
         let start = self.by_inside.partition_point(|it| it.outer < outer);
         let end = self.by_inside.partition_point(|it| it.outer <= outer);
         &self.by_inside[start..end]
@@ -222,16 +234,28 @@ pub(crate) struct StaticHolder {
 }
 
 impl Nat {
-    /// Returns who has a public endpoint of a shard by a static mapping.
-    pub(crate) fn static_of_public(
+    /// Returns the static mapping of a public endpoint, with the shard.
+    fn static_of_public(
         &self,
         public: Endpoint,
         protocol: Protocol,
-    ) -> Option<StaticHolder> {
-        let shard = self.public.shard_of(public.address)?;
-        let mapping = self.statics.of_public(public, protocol)?;
-        let home = Home { shard, outer: mapping.outer, gre_key: mapping.gre_key };
-        Some(StaticHolder { home, inside: mapping.inside_of(public) })
+    ) -> Option<(ShardIndex, &StaticMapping)> {
+        Some((self.public.shard_of(public.address)?, self.statics.of_public(public, protocol)?))
+    }
+
+    /// Returns who has a public endpoint of a shard by a static mapping, if nothing else holds it.
+    /// The home may hold no state, so that its outer IPv6 address gets a handle.
+    pub(crate) fn static_holder(
+        &mut self,
+        public: Endpoint,
+        protocol: Protocol,
+    ) -> Result<StaticHolder, Refusal> {
+        let found = self.static_of_public(public, protocol);
+        let found = found.filter(|_| !self.is_held(public, protocol));
+        let (shard, &mapping) = found.ok_or(Refusal::NoMapping)?;
+        let outer = self.intern_address(mapping.outer).ok_or(Refusal::TableFull)?;
+        let home = Home { shard, outer, gre_key: mapping.gre_key };
+        Ok(StaticHolder { home, inside: mapping.inside_of(public) })
     }
 
     /// Returns the public endpoint that an inside endpoint has by a static mapping, if nothing else
@@ -243,8 +267,9 @@ impl Nat {
         inside: Endpoint,
         protocol: Protocol,
     ) -> Option<Endpoint> {
-        let identity = self.identity(home);
-        let public = self.statics.of_inside(&identity, inside, protocol)?.public_of(inside);
+        let Home { outer, gre_key, .. } = self.identity(home);
+        let home_name = (self.outer_of(outer), gre_key);
+        let public = self.statics.of_inside(home_name, inside, protocol)?.public_of(inside);
         let is_of_shard = self.public.shard_of(public.address) == Some(home.shard);
         (is_of_shard && !self.is_held(public, protocol)).then_some(public)
     }
@@ -261,9 +286,11 @@ impl Nat {
 
     /// True if this record of a static mapping is still what the settings say.
     pub(crate) fn is_static_still(&self, mapping: &Mapping) -> bool {
-        let found = self.static_of_public(mapping.public(), mapping.protocol);
-        found.is_some_and(|it| {
-            it.inside == mapping.inside() && it.home == self.identity(&mapping.home())
+        let public = mapping.public();
+        let Home { shard, outer, gre_key } = self.identity(&mapping.home());
+        self.static_of_public(public, mapping.protocol).is_some_and(|(of, it)| {
+            it.inside_of(public) == mapping.inside()
+                && (of, it.outer, it.gre_key) == (shard, self.outer_of(outer), gre_key)
         })
     }
 
@@ -311,7 +338,7 @@ mod tests {
 
     fn port(outer: u32, inside: u16, public: u16) -> StaticMapping {
         StaticMapping {
-            outer,
+            outer: outer.into(),
             gre_key: None,
             inside: Endpoint::new(7, inside),
             public: Endpoint::new(9, public),
@@ -330,29 +357,40 @@ mod tests {
 
     #[test]
     fn mapping_is_found_from_either_side() {
-        let all = [port(1, 80, 8080), port(2, 80, 8081), address(3, 10)];
+        let of_ipv6 = [[0, 4], [4, 0]].map(OuterAddress::Ipv6);
+        let over_ipv6 = StaticMapping { outer: of_ipv6[0], ..port(0, 80, 8082) };
+        let all = [port(1, 80, 8080), port(2, 80, 8081), address(3, 10), over_ipv6];
         let statics = StaticMappings::new(&all).unwrap();
-        let home = |outer| Home { shard: ShardIndex(0), outer, gre_key: None };
         let public = |address, port, protocol| {
             statics.of_public(Endpoint::new(address, port), protocol).map(|it| it.outer)
         };
-        assert_eq!(public(9, 8080, Protocol::Tcp), Some(1));
-        assert_eq!(public(9, 8081, Protocol::Tcp), Some(2));
+        assert_eq!(public(9, 8080, Protocol::Tcp), Some(1.into()));
+        assert_eq!(public(9, 8081, Protocol::Tcp), Some(2.into()));
+        assert_eq!(public(9, 8082, Protocol::Tcp), Some(of_ipv6[0]));
         assert_eq!(public(9, 8080, Protocol::Udp), None);
         assert_eq!(public(9, 80, Protocol::Tcp), None);
-        assert_eq!(public(10, 80, Protocol::Icmp), Some(3));
-        let inside = |outer, port| {
+        assert_eq!(public(10, 80, Protocol::Icmp), Some(3.into()));
+        let inside = |outer: OuterAddress, port| {
             let inside = Endpoint::new(7, port);
-            let found = statics.of_inside(&home(outer), inside, Protocol::Tcp);
+            let found = statics.of_inside((outer, None), inside, Protocol::Tcp);
             found.map(|it| it.public_of(inside))
         };
-        assert_eq!(inside(1, 80), Some(Endpoint::new(9, 8080)));
-        assert_eq!(inside(1, 81), None);
-        assert_eq!(inside(3, 5000), Some(Endpoint::new(10, 5000)));
-        assert_eq!(inside(4, 80), None);
+        assert_eq!(inside(1.into(), 80), Some(Endpoint::new(9, 8080)));
+        assert_eq!(inside(1.into(), 81), None);
+        assert_eq!(inside(3.into(), 5000), Some(Endpoint::new(10, 5000)));
+        assert_eq!(inside(4.into(), 80), None);
+        assert_eq!(inside(of_ipv6[0], 80), Some(Endpoint::new(9, 8082)));
+        assert_eq!(inside(of_ipv6[1], 80), None);
         assert!((1..=3).all(|outer| statics.may_have(outer)) && !statics.may_have(4));
+        let handle = weir_rules::OUTER_HANDLES + 1;
+        assert!(statics.may_have(handle), "the address of the handle is not known here");
+        assert!(!StaticMappings::new(&all[..3]).unwrap().may_have(handle));
         assert!(!StaticMappings::none().may_have(1));
-        assert_eq!((statics.of_address(9).len(), statics.of_home(2).len()), (2, 1));
+        let of_home = |outer| statics.of_home(outer).len();
+        assert_eq!(
+            (statics.of_address(9).len(), of_home(2.into()), of_home(of_ipv6[0])),
+            (3, 1, 1)
+        );
     }
 
     #[test]

@@ -21,9 +21,10 @@
 
 use ipnet::Ipv6Net;
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
+use weir_rules::OUTER_HANDLES;
 
 use crate::config::NatConfig;
-use crate::endpoint::{Home, OUTER_HANDLES, OuterAddress, ShardIndex};
+use crate::endpoint::{Home, OuterAddress, ShardIndex};
 use crate::ipv6::PrefixRanges;
 use crate::nat::Nat;
 

@@ -1,9 +1,12 @@
 //! Rules about flows of IPv6, and of both families.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use weir_config::LoadedSet;
 use weir_policy::{ComparedHomes, FlowAddresses, PolicyError, compare, compile, warnings};
 
-use super::{HOME_NETS, HOMES, ask, compiled, flow, read, read_plain};
+use super::{HOME_NETS, HOMES, NODE, ask, compiled, flow, read, read_plain};
 
 const POLICY: &str = r#"
 [[set]]
@@ -166,7 +169,46 @@ fn changed_decisions_about_ipv6_are_found_with_a_flow_each() {
     });
     let tunnels: Vec<_> = tunnels.collect();
     assert!(!tunnels.is_empty() && tunnels.len() < changes.len(), "{changes:#?}");
-    assert!(tunnels.iter().all(|outer| HOME_NETS[0].contains(outer)), "{tunnels:?}");
+    assert!(tunnels.iter().all(|&outer| IpNet::V4(HOME_NETS[0]).contains(&outer)), "{tunnels:?}");
+}
+
+#[test]
+fn group_of_homes_with_tunnels_over_ipv6_is_that_of_the_outer_address() {
+    let text = "[[group]]\nname = \"a\"\nsubscribers = [\"0.0.0.0/0\"]\n\
+        [[group]]\nname = \"b\"\nsubscribers = [\"2001:db8:e::/49\"]\n\
+        [[rule]]\nname = \"for-a\"\ngroups = \"a\"\nremote_port = 25\nprotocol = \"tcp\"\naction = \"drop\"\n\
+        [[rule]]\nname = \"for-b\"\ngroups = \"b\"\naction = \"reject\"\n\
+        [[rule]]\nname = \"of-all\"\nsubscribers = \"10.0.0.0/8\"\naction = \"drop\"\n";
+    let compiled = |policy: &str| {
+        let node = NODE.replace("[access]\n", "[access]\nsubscribers6 = [\"2001:db8:e::/48\"]\n");
+        let (config, _) = weir_config::parse(&format!("{node}{policy}"), "t.toml").unwrap();
+        compile(&config.policy, &[]).unwrap()
+    };
+    let old = compiled(text);
+    for (question, expected) in [
+        ("home 2001:db8:e::1 tcp 1000 198.51.100.9:25", "reject for-b"),
+        ("home 2001:db8:1::1@2001:db8:e::1 tcp 1000 [2001:db8:9::9]:25", "reject for-b"),
+        ("home 2001:db8:e:8000::1 tcp 1000 198.51.100.9:25", "accept"),
+        ("home 2001:db8:1::1@2001:db8:e:8000::1 tcp 1000 [2001:db8:9::9]:25", "accept"),
+        // An inside address is in no group, whatever prefix it is in.
+        ("home 2001:db8:e::1@10.200.1.5 tcp 1000 [2001:db8:9::9]:25", "drop for-a"),
+        ("home 10.200.1.5 tcp 1000 198.51.100.9:80", "drop of-all"),
+    ] {
+        assert_eq!(ask(&old, question), expected, "{question}");
+        let explained = old.explain(&flow(question));
+        let first = explained.candidates.first().copied();
+        assert_eq!(explained.deciding.map(|it| it.rule), first, "{question}");
+    }
+    // Changes are found in the flows of both families.
+    let outer6 = ["2001:db8:e::/48".parse().unwrap()];
+    let homes = ComparedHomes { outer6: &outer6, ..HOMES };
+    let new = compiled(&text.replace("2001:db8:e::/49", "2001:db8:e::/50"));
+    let changes = compare(&old, &new, &homes).changes;
+    let is_ipv4 = |it: &weir_policy::DecisionChange<'_>| {
+        matches!(it.flow.addresses, FlowAddresses::Ipv4 { subscriber: IpAddr::V6(_), .. })
+    };
+    let of_ipv4 = changes.iter().filter(|it| is_ipv4(it)).count();
+    assert!(0 < of_ipv4 && of_ipv4 < changes.len(), "{changes:#?}");
 }
 
 #[test]

@@ -63,7 +63,7 @@ action = "accept"
 
 const HOME_NETS: [Ipv4Net; 1] = [Ipv4Net::new_assert(Ipv4Addr::new(10, 200, 0, 0), 16)];
 const HOMES: ComparedHomes<'_> =
-    ComparedHomes { ipv4: &HOME_NETS, ipv6: &[], are_in_tunnels: true };
+    ComparedHomes { ipv4: &HOME_NETS, ipv6: &[], are_in_tunnels: true, outer6: &[] };
 
 fn read(policy: &str) -> (PolicySettings, Vec<LoadedSet>) {
     let (config, _) = weir_config::parse(&format!("{NODE}{policy}"), "t.toml").unwrap();

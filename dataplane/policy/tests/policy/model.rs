@@ -97,7 +97,7 @@ fn fits(
     flow: &FlowQuestion,
 ) -> bool {
     let (home, remote): (IpAddr, IpAddr) = match flow.addresses {
-        FlowAddresses::Ipv4 { subscriber, remote } => (subscriber.into(), remote.into()),
+        FlowAddresses::Ipv4 { subscriber, remote } => (subscriber, remote.into()),
         FlowAddresses::Ipv6 { inside, remote, .. } => (inside.into(), remote.into()),
     };
     let has = |list: &[RuleAddress], address: IpAddr| {

@@ -3,11 +3,9 @@
 //! Numbers and types are those of the registry "IP Flow Information Export (IPFIX) Entities" of
 //! IANA (RFC 7012); the templates of RFC 8158 section 5 determine the elements of each event.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::nat_event::{
-    ExportedBlock, ExportedHome, ExportedPrefix, ExportedSession, NatEvent, NatEventKind,
-};
+use crate::nat_event::{ExportedBlock, ExportedPrefix, ExportedSession, NatEvent, NatEventKind};
 
 /// Set in the number of an enterprise-specific element (RFC 7011, section 3.2).
 const ENTERPRISE_BIT: u16 = 0x8000;
@@ -40,6 +38,8 @@ pub(crate) enum Element {
     SourceIpv4Address,
     DestinationTransportPort,
     DestinationIpv4Address,
+    /// The home: its outer address, of IPv6.
+    SourceIpv6Address,
     SourceIpv6PrefixLength,
     ExportingProcessId,
     NotSentFlowTotalCount,
@@ -61,6 +61,10 @@ pub(crate) enum Element {
     Realm,
     /// The home: its outer address and its GRE key.
     RealmWithKey,
+    /// The home: its outer address, of IPv6.
+    RealmOfIpv6,
+    /// The home: its outer address, of IPv6, and its GRE key.
+    RealmOfIpv6WithKey,
     NatQuotaExceededEvent,
     MaxEntriesPerUser,
     Lane,
@@ -79,6 +83,7 @@ impl Element {
             Self::SourceIpv4Address => (8, 4),
             Self::DestinationTransportPort => (11, 2),
             Self::DestinationIpv4Address => (12, 4),
+            Self::SourceIpv6Address => (27, 16),
             Self::SourceIpv6PrefixLength => (29, 1),
             Self::ExportingProcessId => (144, 4),
             Self::NotSentFlowTotalCount => (166, 8),
@@ -98,6 +103,8 @@ impl Element {
             Self::NatInstanceId => (463, 4),
             Self::Realm => (464, 4),
             Self::RealmWithKey => (464, 8),
+            Self::RealmOfIpv6 => (464, 16),
+            Self::RealmOfIpv6WithKey => (464, 20),
             Self::NatQuotaExceededEvent => (466, 4),
             Self::MaxEntriesPerUser => (473, 4),
             Self::Lane => (ENTERPRISE_BIT | 1, 1),
@@ -147,6 +154,7 @@ impl Element {
                 let remote = session(kind).and_then(|session| session.remote);
                 put_address(out, remote.map_or(Ipv4Addr::UNSPECIFIED, |remote| *remote.ip()));
             }
+            Self::SourceIpv6Address | Self::RealmOfIpv6 => put_home6(out, kind),
             Self::SourceIpv6PrefixLength => out.push(ExportedPrefix::LENGTH),
             Self::ExportingProcessId => put_u32(out, EXPORTING_PROCESS),
             Self::NotSentFlowTotalCount => put_u64(out, lost_total(kind)),
@@ -165,17 +173,21 @@ impl Element {
             Self::SourceTransportPortsLimit => {
                 put_u16(out, u16::try_from(limit(kind)).unwrap_or(u16::MAX));
             }
-            Self::Realm => put_address(out, home(kind).address),
+            Self::Realm => put_address(out, home_address(kind)),
             Self::RealmWithKey => {
-                put_address(out, home(kind).address);
-                put_u32(out, home(kind).gre_key.unwrap_or(0));
+                put_address(out, home_address(kind));
+                put_u32(out, gre_key(kind));
+            }
+            Self::RealmOfIpv6WithKey => {
+                put_home6(out, kind);
+                put_u32(out, gre_key(kind));
             }
             Self::NatQuotaExceededEvent => put_u32(out, MAXIMUM_ENTRIES_PER_USER),
             Self::MaxEntriesPerUser => put_u32(out, limit(kind)),
             Self::Lane => out.push(event.lane),
             Self::Epoch => put_u64(out, event.epoch),
             Self::Index => put_u64(out, event.index),
-            Self::GreKey => put_u32(out, home(kind).gre_key.unwrap_or(0)),
+            Self::GreKey => put_u32(out, gre_key(kind)),
             Self::HeldSince => put_u64(out, since_ms(kind)),
         }
     }
@@ -239,13 +251,30 @@ fn ports(block: &ExportedBlock) -> u16 {
     block.port_last.wrapping_sub(block.port_first).wrapping_add(1)
 }
 
-fn home(kind: &NatEventKind) -> ExportedHome {
-    kind.home().unwrap_or(ExportedHome { address: Ipv4Addr::UNSPECIFIED, gre_key: None })
+/// Returns the home's address in the templates of homes with an IPv4 address.
+fn home_address(kind: &NatEventKind) -> Ipv4Addr {
+    match kind.home().map(|home| home.address) {
+        Some(IpAddr::V4(address)) => address,
+        Some(IpAddr::V6(_)) | None => Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+/// Appends the home's address in the templates of homes with an IPv6 address.
+fn put_home6(out: &mut Vec<u8>, kind: &NatEventKind) {
+    let address = match kind.home().map(|home| home.address) {
+        Some(IpAddr::V6(address)) => address,
+        Some(IpAddr::V4(_)) | None => Ipv6Addr::UNSPECIFIED,
+    };
+    out.extend_from_slice(&address.octets());
+}
+
+fn gre_key(kind: &NatEventKind) -> u32 {
+    kind.home().and_then(|home| home.gre_key).unwrap_or(0)
 }
 
 /// Returns the inside host of a session, and the home of any other event.
 fn source(kind: &NatEventKind) -> Ipv4Addr {
-    session(kind).map_or_else(|| home(kind).address, |session| *session.inside.ip())
+    session(kind).map_or_else(|| home_address(kind), |session| *session.inside.ip())
 }
 
 fn public(kind: &NatEventKind) -> Ipv4Addr {
@@ -290,5 +319,5 @@ fn since_ms(kind: &NatEventKind) -> u64 {
 
 /// Whether the event takes the template with a GRE key, of a pair of templates.
 pub(crate) fn has_gre_key(event: &NatEvent) -> bool {
-    home(&event.kind).gre_key.is_some()
+    event.kind.home().is_some_and(|home| home.gre_key.is_some())
 }

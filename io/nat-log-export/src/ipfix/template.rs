@@ -14,16 +14,18 @@ pub(crate) struct Template {
     elements: &'static [Element],
 }
 
+/// `$home` is the element of the home.
 macro_rules! block {
-    ($($more:ident),*) => {
+    ($home:ident $(, $more:ident)*) => {
         &[
-            ObservationTimeMilliseconds, NatEvent, NatInstanceId, SourceIpv4Address,
-            PostNatSourceIpv4Address, PortRangeStart, PortRangeEnd, PortRangeStepSize,
-            PortRangeNumPorts, $($more,)* Lane, Epoch, Index,
+            ObservationTimeMilliseconds, NatEvent, NatInstanceId, $home, PostNatSourceIpv4Address,
+            PortRangeStart, PortRangeEnd, PortRangeStepSize, PortRangeNumPorts, $($more,)* Lane,
+            Epoch, Index,
         ]
     };
 }
 
+/// The source is the inside host; `$more` has the home.
 macro_rules! session {
     ($($more:ident),*) => {
         &[
@@ -34,67 +36,67 @@ macro_rules! session {
     };
 }
 
-macro_rules! quota {
+macro_rules! session_with_remote {
     ($($more:ident),*) => {
+        session!(
+            DestinationIpv4Address, PostNatDestinationIpv4Address, DestinationTransportPort,
+            PostNaptDestinationTransportPort, $($more),*
+        )
+    };
+}
+
+macro_rules! quota {
+    ($home:ident $(, $more:ident)*) => {
         &[
             ObservationTimeMilliseconds, NatEvent, NatQuotaExceededEvent, MaxEntriesPerUser,
-            NatInstanceId, SourceIpv4Address, $($more,)*
+            NatInstanceId, $home, $($more,)*
         ]
     };
 }
 
 macro_rules! exhausted {
-    ($($more:ident),*) => {
-        &[ObservationTimeMilliseconds, NatEvent, NatPoolId, SourceIpv4Address, $($more,)*]
+    ($home:ident $(, $more:ident)*) => {
+        &[ObservationTimeMilliseconds, NatEvent, NatPoolId, $home, $($more,)*]
     };
 }
 
 macro_rules! prefix {
-    ($($more:ident),*) => {
+    ($home:ident $(, $more:ident)*) => {
         &[
-            ObservationTimeMilliseconds, NatEvent, NatInstanceId, SourceIpv4Address,
-            SourceIpv6Prefix, SourceIpv6PrefixLength, $($more,)* Lane, Epoch, Index,
+            ObservationTimeMilliseconds, NatEvent, NatInstanceId, $home, SourceIpv6Prefix,
+            SourceIpv6PrefixLength, $($more,)* Lane, Epoch, Index,
         ]
     };
 }
 
-/// Sorted by id, from [`FIRST_ID`] on: each kind of event without a GRE key, then with one.
-pub(crate) static TEMPLATES: [Template; 21] = [
-    template(256, block!()),
-    template(257, block!(RealmWithKey, GreKey)),
-    template(258, block!(HeldSince)),
-    template(259, block!(RealmWithKey, GreKey, HeldSince)),
+/// Sorted by id, from [`FIRST_ID`] on: each kind of event without a GRE key, then with one; first
+/// those of homes with an IPv4 address.
+pub(crate) static TEMPLATES: [Template; 41] = [
+    template(256, block!(SourceIpv4Address)),
+    template(257, block!(SourceIpv4Address, RealmWithKey, GreKey)),
+    template(258, block!(SourceIpv4Address, HeldSince)),
+    template(259, block!(SourceIpv4Address, RealmWithKey, GreKey, HeldSince)),
     template(260, session!(Realm)),
     template(261, session!(RealmWithKey, GreKey)),
+    template(262, session_with_remote!(Realm)),
+    template(263, session_with_remote!(RealmWithKey, GreKey)),
+    template(264, quota!(SourceIpv4Address, SourceTransportPortsLimit)),
+    template(265, quota!(SourceIpv4Address, SourceTransportPortsLimit, RealmWithKey, GreKey)),
+    template(266, quota!(SourceIpv4Address)),
+    template(267, quota!(SourceIpv4Address, RealmWithKey, GreKey)),
+    template(268, exhausted!(SourceIpv4Address, PostNatSourceIpv4Address, ProtocolIdentifier)),
     template(
-        262,
-        session!(
-            DestinationIpv4Address,
-            PostNatDestinationIpv4Address,
-            DestinationTransportPort,
-            PostNaptDestinationTransportPort,
-            Realm
-        ),
-    ),
-    template(
-        263,
-        session!(
-            DestinationIpv4Address,
-            PostNatDestinationIpv4Address,
-            DestinationTransportPort,
-            PostNaptDestinationTransportPort,
+        269,
+        exhausted!(
+            SourceIpv4Address,
+            PostNatSourceIpv4Address,
+            ProtocolIdentifier,
             RealmWithKey,
             GreKey
         ),
     ),
-    template(264, quota!(SourceTransportPortsLimit)),
-    template(265, quota!(SourceTransportPortsLimit, RealmWithKey, GreKey)),
-    template(266, quota!()),
-    template(267, quota!(RealmWithKey, GreKey)),
-    template(268, exhausted!(PostNatSourceIpv4Address, ProtocolIdentifier)),
-    template(269, exhausted!(PostNatSourceIpv4Address, ProtocolIdentifier, RealmWithKey, GreKey)),
-    template(270, exhausted!()),
-    template(271, exhausted!(RealmWithKey, GreKey)),
+    template(270, exhausted!(SourceIpv4Address)),
+    template(271, exhausted!(SourceIpv4Address, RealmWithKey, GreKey)),
     // The Exporting Process Reliability Statistics of RFC 7011, section 4.3, without packets and
     // octets.
     Template {
@@ -102,20 +104,61 @@ pub(crate) static TEMPLATES: [Template; 21] = [
         scope: 1,
         elements: &[ExportingProcessId, ObservationTimeMilliseconds, NotSentFlowTotalCount],
     },
-    template(273, prefix!()),
-    template(274, prefix!(RealmWithKey, GreKey)),
-    template(275, prefix!()),
-    template(276, prefix!(RealmWithKey, GreKey)),
+    template(273, prefix!(SourceIpv4Address)),
+    template(274, prefix!(SourceIpv4Address, RealmWithKey, GreKey)),
+    template(275, prefix!(SourceIpv4Address)),
+    template(276, prefix!(SourceIpv4Address, RealmWithKey, GreKey)),
+    template(277, block!(SourceIpv6Address)),
+    template(278, block!(SourceIpv6Address, RealmOfIpv6WithKey, GreKey)),
+    template(279, block!(SourceIpv6Address, HeldSince)),
+    template(280, block!(SourceIpv6Address, RealmOfIpv6WithKey, GreKey, HeldSince)),
+    template(281, session!(RealmOfIpv6)),
+    template(282, session!(RealmOfIpv6WithKey, GreKey)),
+    template(283, session_with_remote!(RealmOfIpv6)),
+    template(284, session_with_remote!(RealmOfIpv6WithKey, GreKey)),
+    template(285, quota!(SourceIpv6Address, SourceTransportPortsLimit)),
+    template(286, quota!(SourceIpv6Address, SourceTransportPortsLimit, RealmOfIpv6WithKey, GreKey)),
+    template(287, quota!(SourceIpv6Address)),
+    template(288, quota!(SourceIpv6Address, RealmOfIpv6WithKey, GreKey)),
+    template(289, exhausted!(SourceIpv6Address, PostNatSourceIpv4Address, ProtocolIdentifier)),
+    template(
+        290,
+        exhausted!(
+            SourceIpv6Address,
+            PostNatSourceIpv4Address,
+            ProtocolIdentifier,
+            RealmOfIpv6WithKey,
+            GreKey
+        ),
+    ),
+    template(291, exhausted!(SourceIpv6Address)),
+    template(292, exhausted!(SourceIpv6Address, RealmOfIpv6WithKey, GreKey)),
+    template(293, prefix!(SourceIpv6Address)),
+    template(294, prefix!(SourceIpv6Address, RealmOfIpv6WithKey, GreKey)),
+    template(295, prefix!(SourceIpv6Address)),
+    template(296, prefix!(SourceIpv6Address, RealmOfIpv6WithKey, GreKey)),
 ];
 
 pub(crate) const FIRST_ID: u16 = 256;
 const LOST_ID: u16 = 272;
+const LOST: usize = 16;
 /// The templates from this index on are those of IPv6 prefixes.
-const FIRST_OF_PREFIXES: usize = 17;
+const FIRST_OF_PREFIXES: usize = LOST + 1;
+const PREFIXES: usize = 4;
+/// The templates from this index on are those of homes with an IPv6 address, in the same order.
+const FIRST_OF_IPV6: usize = FIRST_OF_PREFIXES + PREFIXES;
 
-/// Returns the templates of a collector; without those of IPv6 prefixes if it gets none.
+/// Returns the templates of homes with an IPv4 address, without those of IPv6 prefixes if the
+/// collector gets none.
 pub(crate) fn templates(has_prefixes: bool) -> &'static [Template] {
-    if has_prefixes { &TEMPLATES } else { &TEMPLATES[..FIRST_OF_PREFIXES] }
+    let end = if has_prefixes { FIRST_OF_IPV6 } else { FIRST_OF_PREFIXES };
+    &TEMPLATES[..end]
+}
+
+/// Does the same for homes with an IPv6 address.
+pub(crate) fn templates_over_ipv6(has_prefixes: bool) -> &'static [Template] {
+    let end = TEMPLATES.len() - if has_prefixes { 0 } else { PREFIXES };
+    &TEMPLATES[FIRST_OF_IPV6..end]
 }
 
 const fn template(id: u16, elements: &'static [Element]) -> Template {
@@ -135,9 +178,14 @@ impl Template {
             NatEventKind::QuotaExceeded { quota: Quota::SessionsPerHome, .. } => 10,
             NatEventKind::PortsExhausted { .. } => 12,
             NatEventKind::AddressesExhausted { .. } => 14,
-            NatEventKind::RecordsLost { .. } => 16,
+            NatEventKind::RecordsLost { .. } => LOST,
             NatEventKind::PrefixClaimed(_) | NatEventKind::PrefixReleased(_) => FIRST_OF_PREFIXES,
             NatEventKind::PrefixHeld(_) => FIRST_OF_PREFIXES + 2,
+        };
+        let first = match event.kind.is_over_ipv6() {
+            false => first,
+            // Without that of lost records, which are no home's.
+            true => FIRST_OF_IPV6 + first - usize::from(first > LOST),
         };
         &TEMPLATES[first + usize::from(has_gre_key(event))]
     }

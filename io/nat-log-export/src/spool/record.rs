@@ -1,4 +1,5 @@
-//! An event on disk: 72 bytes, big-endian, the last four of them a checksum of the others.
+//! An event on disk: 72 bytes, big-endian, the last four of them a checksum of the others; 84 in
+//! segments that may have homes with an IPv6 address.
 //!
 //! ```text
 //!    0 time   8 node   12 shard   16 lane   17 kind   18 protocol   19 flags
@@ -6,25 +7,31 @@
 //!   44 block: public 4, ports 2 + 2, since 8         session: inside 6, public 6, remote 6
 //!      quota: limit 4     ports exhausted: public 4     lost: count 8, total 8
 //!      prefix: first 64 bits 8
-//!   68 CRC-32 of all before
+//!   68 CRC-32 of all before; in the longer record at 80, behind the last 12 octets of a home's
+//!      IPv6 address, whose first 4 are at 36
 //! ```
 //!
 //! Bytes that an event does not use are zero. A version that does not know a kind passes over its
 //! records as unreadable and counts them; records of an older version are read by a newer one.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 use crate::nat_event::{
     ExportedBlock, ExportedHome, ExportedPrefix, ExportedSession, NatEvent, NatEventKind, Quota,
 };
 
+/// Bytes of records without and with homes that have an IPv6 address.
 pub(crate) const RECORD_BYTES: usize = 72;
-const SUM_AT: usize = RECORD_BYTES - 4;
+pub(crate) const LONG_RECORD_BYTES: usize = 84;
+const SUM_BYTES: usize = 4;
 const KIND_AT: usize = 44;
+const HOME_AT: usize = 36;
+const HOME_REST_AT: usize = RECORD_BYTES - SUM_BYTES;
 
 const HAS_GRE_KEY: u8 = 1;
 const HAS_REMOTE: u8 = 2;
 const HAS_SINCE: u8 = 4;
+const HAS_IPV6_HOME: u8 = 8;
 
 mod kind {
     pub(super) const BLOCK_ALLOCATED: u8 = 1;
@@ -42,11 +49,19 @@ mod kind {
     pub(super) const PREFIX_HELD: u8 = 13;
 }
 
-type SpoolRecord = [u8; RECORD_BYTES];
+/// The bytes of a longer record without its checksum; of a shorter one the last are zero.
+type SpoolRecord = [u8; LONG_RECORD_BYTES - SUM_BYTES];
 
-/// Returns the event as a record.
-pub(crate) fn write(event: &NatEvent) -> SpoolRecord {
-    let mut record = [0; RECORD_BYTES];
+/// Appends the event as a record of so many bytes: [`LONG_RECORD_BYTES`] for a home with an IPv6
+/// address.
+pub(crate) fn write(event: &NatEvent, bytes: usize, out: &mut Vec<u8>) {
+    let record = &record(event)[..bytes - SUM_BYTES];
+    out.extend_from_slice(record);
+    out.extend_from_slice(&checksum(record).to_be_bytes());
+}
+
+fn record(event: &NatEvent) -> SpoolRecord {
+    let mut record = [0; LONG_RECORD_BYTES - SUM_BYTES];
     put(&mut record, 0, event.time_ms.to_be_bytes());
     put(&mut record, 8, event.node.to_be_bytes());
     put(&mut record, 12, event.shard.to_be_bytes());
@@ -54,15 +69,21 @@ pub(crate) fn write(event: &NatEvent) -> SpoolRecord {
     put(&mut record, 20, event.epoch.to_be_bytes());
     put(&mut record, 28, event.index.to_be_bytes());
     if let Some(home) = event.kind.home() {
-        put(&mut record, 36, home.address.octets());
+        match home.address {
+            IpAddr::V4(address) => put(&mut record, HOME_AT, address.octets()),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, rest @ ..] = address.octets();
+                record[19] |= HAS_IPV6_HOME;
+                put(&mut record, HOME_AT, [a, b, c, d]);
+                put(&mut record, HOME_REST_AT, rest);
+            }
+        }
         if let Some(key) = home.gre_key {
             record[19] |= HAS_GRE_KEY;
             put(&mut record, 40, key.to_be_bytes());
         }
     }
     record[17] = write_kind(&event.kind, &mut record);
-    let sum = checksum(&record[..SUM_AT]);
-    put(&mut record, SUM_AT, sum.to_be_bytes());
     record
 }
 
@@ -155,14 +176,17 @@ fn put<const N: usize>(record: &mut SpoolRecord, at: usize, bytes: [u8; N]) {
     record[at..at + N].copy_from_slice(&bytes);
 }
 
-/// Returns the event of a record; `None` if its checksum or its kind is wrong.
-pub(crate) fn read(record: &SpoolRecord) -> Option<NatEvent> {
-    if checksum(&record[..SUM_AT]).to_be_bytes() != get::<4>(record, SUM_AT) {
+/// Returns the event of a record, of either length; `None` if its checksum or its kind is wrong.
+pub(crate) fn read(bytes: &[u8]) -> Option<NatEvent> {
+    let (body, sum) = bytes.split_last_chunk::<SUM_BYTES>()?;
+    if checksum(body).to_be_bytes() != *sum {
         return None;
     }
+    let mut record = [0; LONG_RECORD_BYTES - SUM_BYTES];
+    record.get_mut(..body.len())?.copy_from_slice(body);
+    let record = &record;
     let flags = record[19];
-    let gre_key = (flags & HAS_GRE_KEY != 0).then(|| u32::from_be_bytes(get(record, 40)));
-    let home = ExportedHome { address: read_address(record, 36), gre_key };
+    let home = read_home(record);
     let session = || ExportedSession {
         home,
         inside: read_endpoint(record, KIND_AT),
@@ -219,6 +243,21 @@ pub(crate) fn read(record: &SpoolRecord) -> Option<NatEvent> {
     })
 }
 
+fn read_home(record: &SpoolRecord) -> ExportedHome {
+    let flags = record[19];
+    let gre_key = (flags & HAS_GRE_KEY != 0).then(|| u32::from_be_bytes(get(record, 40)));
+    let address = match flags & HAS_IPV6_HOME {
+        0 => read_address(record, HOME_AT).into(),
+        _ => {
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&get::<4>(record, HOME_AT));
+            octets[4..].copy_from_slice(&get::<12>(record, HOME_REST_AT));
+            Ipv6Addr::from(octets).into()
+        }
+    };
+    ExportedHome { address, gre_key }
+}
+
 fn read_address(record: &SpoolRecord, at: usize) -> Ipv4Addr {
     Ipv4Addr::from(get::<4>(record, at))
 }
@@ -266,35 +305,44 @@ mod tests {
         assert_eq!(checksum(b"123456789"), 0xCBF4_3926);
     }
 
+    fn long(event: &NatEvent) -> Vec<u8> {
+        let mut record = Vec::new();
+        write(event, LONG_RECORD_BYTES, &mut record);
+        record
+    }
+
     #[test]
     fn every_event_is_read_back_from_its_record() {
         bolero::check!().with_type::<[u8; 64]>().for_each(|choices| {
             let event = any_event(choices);
-            assert_eq!(read(&write(&event)), Some(event));
+            assert_eq!(read(&long(&event)), Some(event));
+            let mut short = Vec::new();
+            write(&event, RECORD_BYTES, &mut short);
+            assert_eq!(read(&short) == Some(event), !event.kind.is_over_ipv6());
         });
     }
 
     #[test]
     fn any_bytes_are_refused_or_are_an_event() {
-        bolero::check!().with_type::<([u8; 32], [u8; 36])>().for_each(|(first, second)| {
-            let mut record = [0; RECORD_BYTES];
-            record[..32].copy_from_slice(first);
-            record[32..SUM_AT].copy_from_slice(second);
-            let sum_is_right = checksum(&record[..SUM_AT]) == 0;
-            assert!(read(&record).is_none() || sum_is_right);
-            let sum = checksum(&record[..SUM_AT]);
-            put(&mut record, SUM_AT, sum.to_be_bytes());
-            if let Some(event) = read(&record) {
-                assert_eq!(read(&write(&event)), Some(event));
-            }
-        });
+        bolero::check!().with_type::<([u8; 32], [u8; 36], Option<[u8; 12]>)>().for_each(
+            |(first, second, rest)| {
+                let mut body = [&first[..], second].concat();
+                body.extend(rest.iter().flatten());
+                let record = |sum: u32| [&body[..], &sum.to_be_bytes()].concat();
+                let sum = checksum(&body);
+                assert!(read(&record(!sum)).is_none());
+                if let Some(event) = read(&record(sum)) {
+                    assert_eq!(read(&long(&event)), Some(event));
+                }
+            },
+        );
     }
 
     #[test]
     fn one_flipped_bit_is_noticed() {
-        let record = write(&any_event(&[7; 64]));
-        for bit in 0..RECORD_BYTES * 8 {
-            let mut other = record;
+        let record = long(&any_event(&[7; 64]));
+        for bit in 0..LONG_RECORD_BYTES * 8 {
+            let mut other = record.clone();
             other[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(read(&other), None, "bit {bit}");
         }

@@ -1,17 +1,21 @@
 //! Homes with both families in one GRE tunnel over IPv6.
 
-use std::net::IpAddr;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use weir_lab::OneNode;
 use weir_lab::clients::{self, Direction};
 use weir_lab::one_node::ipv6::{ENDPOINT6, TUNNEL_MTU6, outer_address};
 use weir_lab::services::{self, SERVER, SERVER6};
+use weir_lab::{Echo, OneNode, exchange};
 
 use crate::names;
 use crate::path_mtu::knows_mtu;
 use crate::worlds::{drops, dual_stack_behind_gre6};
 
+/// Time limit for a requested effect.
+const DEADLINE: Duration = Duration::from_secs(15);
 /// Bytes of a download.
 const FILE_LEN: usize = 20_000_000;
 
@@ -55,6 +59,46 @@ fn names_homes_by_their_outer_addresses(net: &OneNode) -> Result<()> {
     let all = cli(&["sessions", "--json"])?;
     ensure!(all.lines().all(|line| line.contains("2001:db8:e:")), "{all}");
     Ok(())
+}
+
+/// A port of the second home is forwarded; records go to a collector.
+const FORWARD_AND_COLLECTOR: &str = r#"
+[public]
+static = ["2001:db8:e:2::2 tcp 192.168.1.2:8000 203.0.113.5:8080"]
+[[collector]]
+name = "north"
+address = "127.0.0.1:6514"
+format = "syslog-tcp"
+"#;
+
+#[test]
+fn forward_and_collector_know_a_home_by_its_outer_ipv6_address() {
+    let mut options = dual_stack_behind_gre6();
+    options.config.collectors = FORWARD_AND_COLLECTOR;
+    options.config.session_log = "mappings";
+    OneNode::test(&options, |net| {
+        let listener = net.node.enter(|| Ok(TcpListener::bind("127.0.0.1:6514")?))?;
+        let home = &net.homes[1];
+        let web = Echo::tcp(&home.namespace, SocketAddr::from((home.inside, 8000)))?;
+        let mut caller = net.internet.enter(|| {
+            let public = SocketAddr::from(([203, 0, 113, 5], 8080));
+            Ok(TcpStream::connect_timeout(&public, DEADLINE)?)
+        })?;
+        caller.set_read_timeout(Some(DEADLINE))?;
+        exchange::tcp(&mut caller, b"to a home that has sent nothing")?;
+        ensure!(web.peers().len() == 1, "the caller's own address is seen");
+        let (mut records, _) = listener.accept()?;
+        records.set_read_timeout(Some(DEADLINE))?;
+        let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+        let subscriber = format!("subscriber=\"{}\"", outer_address(2));
+        let has = |bytes: &[u8], text: &str| String::from_utf8_lossy(bytes).contains(text);
+        while !(has(&bytes, "session-begun") && has(&bytes, &subscriber)) {
+            let count = records.read(&mut part)?;
+            ensure!(count > 0, "the collector was left: {}", String::from_utf8_lossy(&bytes));
+            bytes.extend(&part[..count]);
+        }
+        Ok(())
+    });
 }
 
 /// Makes the home of a tunnel announce segments that fit an Ethernet of 1500 bytes.

@@ -216,7 +216,7 @@ mod tests {
 
     /// Returns events of the worker `domain`; the home has a GRE key if `gre_key` has one.
     fn events(domain: u32, gre_key: Option<u32>) -> Vec<NatEvent> {
-        let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1), gre_key };
+        let home = ExportedHome { address: Ipv4Addr::new(10, 200, 0, 1).into(), gre_key };
         let public = Ipv4Addr::new(203, 0, 113, 1);
         let session = ExportedSession {
             home,
