@@ -93,7 +93,7 @@ fn burst_with_both_families_in_both_tunnels_is_as_its_packets_one_by_one() {
         build::ipv6(format!("2001:db8:1000:{last}::7").as_str(), SERVER6).udp(5000, 53, b"question")
     };
     let over4 =
-        |inner: &[u8]| build::ipv4("10.200.0.1", "10.100.0.1").gre(header(None, inner), inner);
+        |inner: &[u8]| build::ipv4("10.200.0.1", "10.100.0.1").gre(gre_header(None, inner), inner);
     let up: Vec<Vec<u8>> = (0..48_u16)
         .map(|n| match n * 7 % 9 {
             0 | 4 => over4(&udp(6000 + n)),

@@ -164,6 +164,8 @@ impl<F: Frame> Engine<F> {
     ) {
         let Burst6 { frames, fast, slow: states, new_flows, .. } = burst;
         let (count, now) = (frames.len(), cx.now.tick());
+        // A packet behind one of the slow path may be of a flow that this has opened.
+        let first_slow = slow.trailing_zeros() as usize;
         self.nat.look_up::<FastKey6, _>(&mut fast[..count]);
         let mut frames = frames.drain(..);
         let mut at = 0;
@@ -191,6 +193,7 @@ impl<F: Frame> Engine<F> {
                 true => {
                     let offset = if D::SIDE == Side::Access { LINK + TUNNEL } else { LINK };
                     let state = (at, &mut states[at]);
+                    let new_flows = (at < first_slow).then_some(&mut *new_flows);
                     self.unsettled6::<D, P>(frame, &fast[at], offset, state, new_flows, cx);
                 }
                 false => {
@@ -210,7 +213,7 @@ impl<F: Frame> Engine<F> {
     }
 
     /// Processes a fast-path packet, which begins at `offset` of its frame, whose flow is not known
-    /// to be settled.
+    /// to be settled. It may wait in `new_flows`.
     #[inline(never)]
     fn unsettled6<D: PacketDirection, P: Pool<Frame = F>>(
         &mut self,
@@ -218,7 +221,7 @@ impl<F: Frame> Engine<F> {
         packet: &FastPacket6,
         offset: usize,
         (at, state): (usize, &mut Packet6State),
-        new_flows: &mut NewFlows6<F>,
+        new_flows: Option<&mut NewFlows6<F>>,
         cx: &mut Context<'_, P>,
     ) {
         let native =
@@ -230,7 +233,11 @@ impl<F: Frame> Engine<F> {
         }
         frame.keep(offset, usize::from(packet.len));
         packet.fill(frame.data(), state);
-        let Some(frame) = D::wait6(self, frame, (at, state), new_flows) else { return };
+        let frame = match new_flows {
+            Some(new_flows) => D::wait6(self, frame, (at, state), new_flows),
+            None => Some(frame),
+        };
+        let Some(frame) = frame else { return };
         D::serve_unsettled6(self, frame, state, cx);
     }
 }
