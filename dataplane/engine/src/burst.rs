@@ -279,27 +279,15 @@ impl<F: Frame> Engine<F> {
     #[inline(never)]
     fn first<D: PacketDirection, P: Pool<Frame = F>>(
         &mut self,
-        frame: F,
-        packet: &FastPacket<D::Key>,
-        offset: usize,
-        slow: &mut D::Slow,
-        cx: &mut Context<'_, P>,
-    ) {
-        if D::is_unusual(self, packet) {
-            return self.first_unusual::<D, P>(frame, packet, offset, slow, cx);
-        }
-        self.first_usual::<D, P>(frame, packet, offset, slow, cx);
-    }
-
-    #[inline(always)]
-    fn first_usual<D: PacketDirection, P: Pool<Frame = F>>(
-        &mut self,
         mut frame: F,
         packet: &FastPacket<D::Key>,
         offset: usize,
         slow: &mut D::Slow,
         cx: &mut Context<'_, P>,
     ) {
+        if D::is_unusual(self, packet) {
+            return self.read_again::<D, P>(frame, packet, slow, cx);
+        }
         Self::cut::<D>(&mut frame, packet, offset, slow);
         D::translate(self, frame, slow, cx);
     }
@@ -315,21 +303,6 @@ impl<F: Frame> Engine<F> {
     ) {
         match D::is_usual_over_ipv6(self, &frame, packet) {
             true => self.other_usual::<D, P>(frame, packet, offset, slow, cx),
-            false => self.read_again::<D, P>(frame, packet, slow, cx),
-        }
-    }
-
-    #[inline(never)]
-    fn first_unusual<D: PacketDirection, P: Pool<Frame = F>>(
-        &mut self,
-        frame: F,
-        packet: &FastPacket<D::Key>,
-        offset: usize,
-        slow: &mut D::Slow,
-        cx: &mut Context<'_, P>,
-    ) {
-        match D::is_usual_over_ipv6(self, &frame, packet) {
-            true => self.first_usual::<D, P>(frame, packet, offset, slow, cx),
             false => self.read_again::<D, P>(frame, packet, slow, cx),
         }
     }

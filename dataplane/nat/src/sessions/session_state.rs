@@ -146,7 +146,7 @@ impl SessionState {
     }
 
     /// Returns the state after a packet of `sender`.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn after(self, protocol: Protocol, sender: SentBy, tcp_flags: u8) -> Self {
         match (protocol, sender) {
             (Protocol::Tcp, _) => self.after_segment(sender, tcp_flags),
