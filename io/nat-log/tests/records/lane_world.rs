@@ -1,5 +1,11 @@
-//! A random history of a lane with port blocks, or of the lane that records IPv6 prefixes: the logs
+//! A random history of a lane with port blocks, or of the lanes that record IPv6 prefixes: the logs
 //! of its nodes, and what was true.
+//!
+//! ```text
+//!   nodes n0 n1 n2   lanes 0 and 2, one owner at a time   <- do not hear each other: each lets
+//!   nodes m0 m1 m2   lane 1, likewise                     <- homes claim as if alone
+//!   node  r          the other lanes, without claims
+//! ```
 
 use std::collections::BTreeSet;
 
@@ -32,10 +38,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn lane(self) -> u8 {
+    /// Returns the lanes of each side of a split.
+    fn sides(self) -> &'static [&'static [u8]] {
         match self {
-            Self::Blocks => 3,
-            Self::Prefixes => 0,
+            Self::Blocks => &[&[3]],
+            Self::Prefixes => &[&[0, 2], &[1]],
         }
     }
 
@@ -43,15 +50,18 @@ impl Kind {
     pub(crate) fn about(self, block: u16) -> About {
         match self {
             Self::Blocks => {
-                let port = LaneBlock { lane: self.lane(), epoch: 0, block }.port() + 7;
+                let port = LaneBlock { lane: 3, epoch: 0, block }.port() + 7;
                 About::Port(PUBLIC.into(), port)
             }
-            Self::Prefixes => About::Ipv6(LanePrefix { epoch: 0, prefix: block }.address()),
+            Self::Prefixes => {
+                About::Ipv6(LanePrefix { lane: 0, epoch: 0, prefix: block }.address())
+            }
         }
     }
 }
 
 /// A change of what a home holds, or a line of a listing with the time since which the home has it.
+#[derive(Clone, Copy)]
 enum Change {
     Begin,
     End,
@@ -59,28 +69,39 @@ enum Change {
 }
 
 /// A time in which a home had a block or prefix, by a correct clock.
-pub(crate) struct Truth {
-    pub(crate) block: u16,
+struct Truth {
+    block: u16,
     home: u8,
     from_ms: u64,
     until_ms: u64,
 }
 
+/// A history with all of its sides.
 pub(crate) struct World {
     pub(crate) kind: Kind,
     pub(crate) random: Random,
-    pub(crate) now_ms: u64,
+    sides: Vec<Side>,
+}
+
+/// Nodes that hear each other, and their lanes, which change hands together.
+struct Side {
+    kind: Kind,
+    lanes: &'static [u8],
+    random: Random,
+    now_ms: u64,
     nodes: Vec<Node>,
-    /// The node that owns the lane, if any.
+    /// The node that owns the lanes, if any.
     owner: Option<usize>,
     epoch: u64,
     /// For each block its home and the time since which the home has it.
     held: Vec<Option<(u8, u64)>>,
+    /// For each block the lanes in which its home has flows.
+    used: Vec<Vec<u8>>,
     /// For each block the home that had it last, and until when.
     last: Vec<Option<(u8, u64)>>,
-    pub(crate) truths: Vec<Truth>,
+    truths: Vec<Truth>,
     /// True while no node has died and no record was lost.
-    pub(crate) is_whole: bool,
+    is_whole: bool,
     may_fail: bool,
 }
 
@@ -96,39 +117,96 @@ struct Node {
 
 impl World {
     pub(crate) fn new(kind: Kind, seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let of_side = |(number, (lanes, name)): (u64, (&&'static [u8], &str))| {
+            Side::new(kind, lanes, name, Random::new(seed + 100_000 * number))
+        };
+        let sides = (0..).zip(kind.sides().iter().zip(["n", "m"])).map(of_side).collect();
+        Self { kind, random: Random::new(seed), sides }
+    }
+
+    pub(crate) fn play(&mut self, steps: u64) {
+        self.sides.iter_mut().for_each(|side| side.play(steps));
+    }
+
+    /// Returns the end of the time for which all sides were played.
+    pub(crate) fn end_ms(&self) -> u64 {
+        self.sides.iter().map(|side| side.now_ms).min().expect("there is a side")
+    }
+
+    /// True if no node has died and no record was lost.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.sides.iter().all(|side| side.is_whole)
+    }
+
+    /// Returns the logs, split into files.
+    pub(crate) fn files(&self) -> Vec<Vec<u8>> {
+        let mut files: Vec<_> = self.sides.iter().flat_map(Side::files).collect();
+        if self.kind == Kind::Prefixes {
+            let used = self.kind.sides().concat();
+            let end_ms = self.sides.iter().map(|side| side.now_ms).max().expect("there is a side");
+            files.push(NodeLog::of_others(&used, BEGIN_MS, end_ms).text());
+        }
+        files
+    }
+
+    /// Returns the homes that had the block between these times, both included.
+    pub(crate) fn had(&self, block: u16, from_ms: u64, until_ms: u64) -> BTreeSet<u8> {
+        self.sides.iter().flat_map(|side| side.had(block, from_ms, until_ms)).collect()
+    }
+
+    /// Returns the home at an instant: at the instant of a change neither home is wrong.
+    pub(crate) fn has(&self, block: u16, at_ms: u64) -> BTreeSet<u8> {
+        self.sides.iter().flat_map(|side| side.has(block, at_ms)).collect()
+    }
+
+    /// Whether any home ever had the block.
+    pub(crate) fn is_named(&self, block: u16) -> bool {
+        self.sides.iter().any(|side| side.truths.iter().any(|truth| truth.block == block))
+    }
+
+    /// Whether, after a death, the block was free for a short time and the home had it before and
+    /// after.
+    pub(crate) fn is_pause(&self, block: u16, at_ms: u64, home: &BTreeSet<u8>) -> bool {
+        self.sides.iter().any(|side| side.is_pause(block, at_ms, home))
+    }
+}
+
+impl Side {
+    fn new(kind: Kind, lanes: &'static [u8], name: &str, mut random: Random) -> Self {
         let may_fail = !random.is_one_in(3);
         let nodes = (0..NODES)
             .map(|number| {
                 let skew_ms = random.below(2 * SKEW_MS + 1) as i64 - SKEW_MS as i64;
-                let mut log = NodeLog::new(&format!("n{number}"), skew_ms);
+                let mut log = NodeLog::new(&format!("{name}{number}"), skew_ms);
                 log.opened(BEGIN_MS, true);
                 let noise_epoch = 10_000 + number;
                 Node { log, files: vec![], marked_ms: BEGIN_MS, is_alive: true, noise_epoch }
             })
             .collect();
-        let mut world = Self {
+        let mut side = Self {
             kind,
+            lanes,
             random,
             now_ms: BEGIN_MS,
             nodes,
             owner: None,
             epoch: 1,
             held: vec![None; BLOCKS as usize],
+            used: vec![Vec::new(); BLOCKS as usize],
             last: vec![None; BLOCKS as usize],
             truths: Vec::new(),
             is_whole: true,
             may_fail,
         };
-        world.take(0, None, None);
-        world
+        side.take(0, None, None);
+        side
     }
 
-    /// Records a change of a block or prefix in the log of the lane's owner.
-    fn record(&mut self, owner: usize, block: u16, home: u8, change: Change) {
+    /// Records a change of a block or prefix in a lane.
+    fn record(&mut self, owner: usize, lane: u8, (block, home): (u16, u8), change: Change) {
         let (epoch, now_ms) = (self.epoch, self.now_ms);
-        let at = LaneBlock { lane: self.kind.lane(), epoch, block };
-        let prefix = LanePrefix { epoch, prefix: block };
+        let at = LaneBlock { lane, epoch, block };
+        let prefix = LanePrefix { lane, epoch, prefix: block };
         let log = &mut self.nodes[owner].log;
         match (self.kind, change) {
             (Kind::Blocks, Change::Begin) => log.allocated(now_ms, at, home),
@@ -144,7 +222,7 @@ impl World {
         &mut self.nodes[node].log
     }
 
-    pub(crate) fn play(&mut self, steps: u64) {
+    fn play(&mut self, steps: u64) {
         for _ in 0..steps {
             self.pass(3000);
             match self.random.below(40) {
@@ -203,13 +281,24 @@ impl World {
         }
     }
 
-    /// Assigns or releases a block.
+    /// Assigns or releases a block, or begins a flow from a prefix in another lane than before.
     fn toggle(&mut self) {
         let Some(owner) = self.owner else { return };
         let block = self.random.below(BLOCKS) as u16;
+        let lane = match self.lanes {
+            [lane] => *lane,
+            lanes => lanes[self.random.below(lanes.len() as u64) as usize],
+        };
+        let used = self.used[usize::from(block)].clone();
         match self.held[usize::from(block)] {
+            Some((home, _)) if !used.contains(&lane) => {
+                self.record(owner, lane, (block, home), Change::Begin);
+                self.used[usize::from(block)].push(lane);
+            }
             Some((home, _)) => {
-                self.record(owner, block, home, Change::End);
+                for lane in used {
+                    self.record(owner, lane, (block, home), Change::End);
+                }
                 self.end(block);
             }
             None => {
@@ -218,8 +307,9 @@ impl World {
                     self.kind == Kind::Prefixes && self.now_ms - until_ms < HOLD_MS
                 });
                 let home = resting.map_or(home, |(last, _)| last);
-                self.record(owner, block, home, Change::Begin);
+                self.record(owner, lane, (block, home), Change::Begin);
                 self.begin(block, home);
+                self.used[usize::from(block)] = vec![lane];
             }
         }
     }
@@ -237,18 +327,26 @@ impl World {
     /// Lists every block that is held, while changes continue. `lost_from_ms`: after a death a home
     /// is listed without a time only if it had its block before records were lost.
     fn list(&mut self, owner: usize, lost_from_ms: Option<u64>) {
+        for &lane in self.lanes {
+            self.list_lane(owner, lane, lost_from_ms);
+        }
+    }
+
+    fn list_lane(&mut self, owner: usize, lane: u8, lost_from_ms: Option<u64>) {
         let epoch = self.epoch;
-        let lane = self.kind.lane();
         let from = self.log(owner).index(lane, epoch);
         for block in 0..BLOCKS as u16 {
             if self.random.is_one_in(8) {
                 self.now_ms += self.random.below(20);
                 self.toggle();
             }
+            if !self.used[usize::from(block)].contains(&lane) {
+                continue;
+            }
             if let Some((home, since_ms)) = self.held[usize::from(block)] {
                 let may_omit = lost_from_ms.is_none_or(|lost_from_ms| since_ms < lost_from_ms);
                 let since = (!may_omit || self.random.is_one_in(2)).then_some(since_ms);
-                self.record(owner, block, home, Change::Listed(since));
+                self.record(owner, lane, (block, home), Change::Listed(since));
                 if self.may_fail && self.random.is_one_in(20) {
                     self.is_whole = false;
                     self.log(owner).lose_last();
@@ -261,8 +359,10 @@ impl World {
 
     fn take(&mut self, node: usize, before: Option<u64>, lost_from_ms: Option<u64>) {
         self.owner = Some(node);
-        let (lane, epoch, now_ms) = (self.kind.lane(), self.epoch, self.now_ms);
-        self.log(node).taken(now_ms, lane, epoch, before);
+        let (epoch, now_ms) = (self.epoch, self.now_ms);
+        for &lane in self.lanes {
+            self.log(node).taken(now_ms, lane, epoch, before);
+        }
         self.list(node, lost_from_ms);
     }
 
@@ -273,6 +373,13 @@ impl World {
             .collect();
         let chosen = self.random.below(others.len().max(1) as u64) as usize;
         others.get(chosen).copied()
+    }
+
+    fn leave(&mut self, owner: usize) {
+        let (epoch, now_ms) = (self.epoch, self.now_ms);
+        for &lane in self.lanes {
+            self.log(owner).left(now_ms, lane, epoch);
+        }
     }
 
     fn next_epoch(&mut self) -> Option<u64> {
@@ -288,8 +395,7 @@ impl World {
     fn hand_over(&mut self) {
         let Some(owner) = self.owner else { return };
         let Some(next) = self.other(owner) else { return };
-        let (lane, epoch, now_ms) = (self.kind.lane(), self.epoch, self.now_ms);
-        self.log(owner).left(now_ms, lane, epoch);
+        self.leave(owner);
         self.now_ms += self.random.below(50);
         let before = self.next_epoch();
         self.take(next, before, None);
@@ -347,10 +453,10 @@ impl World {
         if self.may_fail && self.random.is_one_in(2) {
             self.cut_off(owner);
         } else {
-            let (lane, epoch, now_ms) = (self.kind.lane(), self.epoch, self.now_ms);
             if self.random.is_one_in(2) {
-                self.log(owner).left(now_ms, lane, epoch);
+                self.leave(owner);
             }
+            let now_ms = self.now_ms;
             self.log(owner).closed(now_ms);
             self.nodes[owner].is_alive = false;
         }
@@ -370,8 +476,7 @@ impl World {
     /// The owner loses the lane and gets it back at the same epoch, with some of its blocks.
     fn regain(&mut self) {
         let Some(owner) = self.owner else { return };
-        let (lane, epoch, now_ms) = (self.kind.lane(), self.epoch, self.now_ms);
-        self.log(owner).left(now_ms, lane, epoch);
+        self.leave(owner);
         for block in 0..BLOCKS as u16 {
             if self.random.is_one_in(3) {
                 self.end(block);
@@ -412,8 +517,7 @@ impl World {
         node.noise_epoch += NODES;
     }
 
-    /// Returns the logs, split into files.
-    pub(crate) fn files(&self) -> Vec<Vec<u8>> {
+    fn files(&self) -> Vec<Vec<u8>> {
         let mut files = Vec::new();
         for node in &self.nodes {
             let mut begin = 0;
@@ -427,27 +531,21 @@ impl World {
         files
     }
 
-    /// Returns the homes that had the block between these times, both included.
-    pub(crate) fn had(&self, block: u16, from_ms: u64, until_ms: u64) -> BTreeSet<u8> {
+    fn had(&self, block: u16, from_ms: u64, until_ms: u64) -> BTreeSet<u8> {
         let is_it = |truth: &&Truth| {
             truth.block == block && truth.from_ms <= until_ms && from_ms <= truth.until_ms
         };
         self.truths.iter().filter(is_it).map(|truth| truth.home).collect()
     }
 
-    /// Returns the home at an instant: at the instant of a change neither home is wrong.
-    pub(crate) fn has(&self, block: u16, at_ms: u64) -> BTreeSet<u8> {
+    fn has(&self, block: u16, at_ms: u64) -> BTreeSet<u8> {
         let is_it = |truth: &&Truth| {
             truth.block == block && truth.from_ms < at_ms && at_ms < truth.until_ms
         };
         self.truths.iter().filter(is_it).map(|truth| truth.home).collect()
     }
-}
 
-impl World {
-    /// Whether, after a death, the block was free for a short time and the home had it before and
-    /// after.
-    pub(crate) fn is_pause(&self, block: u16, at_ms: u64, home: &BTreeSet<u8>) -> bool {
+    fn is_pause(&self, block: u16, at_ms: u64, home: &BTreeSet<u8>) -> bool {
         let truths = || self.truths.iter().filter(|truth| truth.block == block);
         let before = truths().filter(|truth| truth.until_ms <= at_ms).max_by_key(|it| it.until_ms);
         let after = truths().filter(|truth| truth.from_ms >= at_ms).min_by_key(|it| it.from_ms);

@@ -37,6 +37,18 @@ impl NodeLog {
         }
     }
 
+    /// Creates the log of a node "r" that owns all lanes but these, in which no home has flows.
+    pub(crate) fn of_others(lanes: &[u8], begin_ms: u64, end_ms: u64) -> Self {
+        let mut log = Self::new("r", 0);
+        log.opened(begin_ms, true);
+        for lane in (0..8).filter(|lane| !lanes.contains(lane)) {
+            log.taken(begin_ms, lane, 1, None);
+            log.listed(begin_ms, lane, 1, 1);
+        }
+        log.mark(end_ms);
+        log
+    }
+
     fn boot(&self) -> String {
         let number = self.name.bytes().fold(0_u64, |sum, byte| sum * 256 + u64::from(byte));
         format!("{number:024x}{:08x}", self.lives)
@@ -99,7 +111,8 @@ impl NodeLog {
 
     pub(crate) fn listed(&mut self, ms: u64, lane: u8, epoch: u64, from: u64) {
         let blocks = self.index(lane, epoch) - from;
-        self.lane(ms, "lane-listed", lane, epoch, &format!("\"blocks\":{blocks},\"from\":{from},"));
+        let fields = format!("\"blocks\":{blocks},\"from\":{from},\"claims_by_lane\":true,");
+        self.lane(ms, "lane-listed", lane, epoch, &fields);
     }
 
     fn block(&mut self, ms: u64, event: &str, at: LaneBlock, home: u8, more: &str) {
@@ -141,7 +154,7 @@ impl NodeLog {
     fn prefix(&mut self, ms: u64, event: &str, at: LanePrefix, home: u8) {
         let prefix = Ipv6Addr::new(0x2001, 0xdb8, 0x1000, at.prefix, 0, 0, 0, 0);
         let fields = format!("\"subscriber\":\"10.200.0.{home}\",\"prefix\":\"{prefix}/64\",");
-        self.lane(ms, event, 0, at.epoch, &fields);
+        self.lane(ms, event, at.lane, at.epoch, &fields);
     }
 
     pub(crate) fn claimed(&mut self, ms: u64, at: LanePrefix, home: u8) {
@@ -170,9 +183,10 @@ pub(crate) struct LaneBlock {
     pub(crate) block: u16,
 }
 
-/// A /64 under an ownership of lane 0, in which all prefixes are recorded.
+/// A /64 under an ownership of a lane with flows from it.
 #[derive(Clone, Copy)]
 pub(crate) struct LanePrefix {
+    pub(crate) lane: u8,
     pub(crate) epoch: u64,
     /// Its last 16 bits.
     pub(crate) prefix: u16,

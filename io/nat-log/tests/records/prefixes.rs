@@ -13,15 +13,18 @@ use crate::node_log::{LaneBlock, LanePrefix, NodeLog, answer_about, homes, quest
 
 /// Within this time no home claims a prefix and lets it go again.
 const HOLD_MS: u64 = 31_000;
-/// The lane that records prefixes.
+/// The lane in which homes have flows.
 const LANE: u8 = 0;
 
 fn at(epoch: u64, prefix: u16) -> LanePrefix {
-    LanePrefix { epoch, prefix }
+    LanePrefix { lane: LANE, epoch, prefix }
 }
 
+/// Asks these logs, and one about all other lanes of the shard.
 fn answer(logs: &[NodeLog], prefix: u16, at_ms: u64) -> LogAnswer {
-    answer_about(logs, About::Ipv6(at(0, prefix).address()), at_ms)
+    let others = NodeLog::of_others(&[LANE], 10_000, 1_000_000);
+    let logs = [logs, &[others]].concat();
+    answer_about(&logs, About::Ipv6(at(0, prefix).address()), at_ms)
 }
 
 /// Returns the holders of a prefix at a time, each as the last number of the home's address.
