@@ -45,10 +45,10 @@ fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Cou
     }
 }
 
-fn ask_subsets(kind: Kind) {
+fn ask_subsets(seeds: u64, kind_of: impl Fn(u64) -> Kind) {
     let (mut all, mut some) = (Count::default(), Count::default());
-    for seed in 1..=1200 {
-        let mut world = World::new(kind, seed);
+    for seed in 1..=seeds {
+        let mut world = World::new(kind_of(seed), seed);
         world.play(60);
         let files = world.files();
         let whole: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
@@ -68,38 +68,46 @@ fn ask_subsets(kind: Kind) {
         }
     }
     // The histories are busy enough to be meaningful.
-    assert!(all.held > 2000 && all.nobody > 1000 && all.cannot_say > 100, "{all:?}");
-    assert!(some.held > 500 && some.nobody > 300 && some.cannot_say > 1000, "{some:?}");
+    let least = |count: u32, of_thousand: u64| u64::from(count) * 1000 > seeds * of_thousand;
+    assert!(least(all.held, 1700) && least(all.nobody, 700), "{all:?}");
+    assert!(least(all.cannot_say, 80), "{all:?}");
+    assert!(least(some.held, 400) && least(some.nobody, 250), "{some:?}");
+    assert!(least(some.cannot_say, 800), "{some:?}");
+}
+
+/// What homes claim: prefixes, or addresses without translation.
+fn claimed(seed: u64) -> Kind {
+    if seed.is_multiple_of(2) { Kind::Prefixes } else { Kind::Addresses }
 }
 
 #[test]
 fn no_subset_of_the_logs_of_any_history_gives_a_wrong_answer() {
-    ask_subsets(Kind::Blocks);
+    ask_subsets(1200, |_| Kind::Blocks);
 }
 
 #[test]
 fn no_subset_of_the_logs_of_any_history_names_a_wrong_home_of_a_prefix() {
-    ask_subsets(Kind::Prefixes);
+    ask_subsets(800, claimed);
 }
 
 #[test]
 fn with_all_logs_and_no_death_every_question_has_an_answer() {
-    ask_whole(Kind::Blocks);
+    ask_whole(|_| Kind::Blocks);
 }
 
 #[test]
 fn with_all_logs_and_no_death_every_question_about_a_prefix_has_an_answer() {
-    ask_whole(Kind::Prefixes);
+    ask_whole(claimed);
 }
 
-fn ask_whole(kind: Kind) {
+fn ask_whole(kind_of: impl Fn(u64) -> Kind) {
     let mut answers = 0;
     for seed in 1..=1200 {
-        let mut world = World::new(kind, seed);
-        world.play(60);
-        if !world.is_whole() {
+        let mut world = World::new(kind_of(seed), seed);
+        if world.may_fail() {
             continue;
         }
+        world.play(60);
         let files = world.files();
         let whole: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
         for _ in 0..10 {
@@ -107,7 +115,7 @@ fn ask_whole(kind: Kind) {
             let span = world.end_ms() - BEGIN_MS - 2 * margin;
             let at_ms = BEGIN_MS + margin + world.random.below(span);
             let block = world.random.below(BLOCKS) as u16;
-            let question = question(kind.about(block), at_ms, at_ms);
+            let question = question(world.kind.about(block), at_ms, at_ms);
             let answer = search_logs(&whole, &question).expect("memory is read");
             let case = format!("seed {seed}, block {block} at {at_ms} ms: {answer:#?}");
             if answer.verdict == LogVerdict::CannotSay && world.is_named(block) {

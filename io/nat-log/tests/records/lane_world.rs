@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use weir_nat_log::About;
 
 use crate::folder::Random;
-use crate::node_log::{LaneBlock, LanePrefix, NodeLog, PUBLIC};
+use crate::node_log::{LaneBlock, LanePrefix, NodeLog, PUBLIC, whole_address};
 
 const NODES: u64 = 3;
 pub(crate) const BLOCKS: u64 = 4;
@@ -27,7 +27,7 @@ const REJOIN_MS: u64 = 3000;
 /// A home that held a block and is listed for it so soon after a death counts as having held it
 /// throughout.
 const PAUSE_MS: u64 = 30_000;
-/// A prefix rests for so long before another home can claim it.
+/// A prefix or address rests for so long before another home can claim it.
 const HOLD_MS: u64 = 16_000;
 
 /// What the homes of a history hold.
@@ -35,6 +35,8 @@ const HOLD_MS: u64 = 16_000;
 pub(crate) enum Kind {
     Blocks,
     Prefixes,
+    /// Addresses with all their ports, which homes claim without translation.
+    Addresses,
 }
 
 impl Kind {
@@ -42,7 +44,7 @@ impl Kind {
     fn sides(self) -> &'static [&'static [u8]] {
         match self {
             Self::Blocks => &[&[3]],
-            Self::Prefixes => &[&[0, 2], &[1]],
+            Self::Prefixes | Self::Addresses => &[&[0, 2], &[1]],
         }
     }
 
@@ -56,6 +58,7 @@ impl Kind {
             Self::Prefixes => {
                 About::Ipv6(LanePrefix { lane: 0, epoch: 0, prefix: block }.address())
             }
+            Self::Addresses => About::Port(whole_address(block), 1100),
         }
     }
 }
@@ -117,10 +120,12 @@ struct Node {
 
 impl World {
     pub(crate) fn new(kind: Kind, seed: u64) -> Self {
-        let of_side = |(number, (lanes, name)): (u64, (&&'static [u8], &str))| {
-            Side::new(kind, lanes, name, Random::new(seed + 100_000 * number))
-        };
-        let sides = (0..).zip(kind.sides().iter().zip(["n", "m"])).map(of_side).collect();
+        let (mut sides, mut may_fail) = (Vec::new(), None);
+        for (number, (lanes, name)) in (0..).zip(kind.sides().iter().zip(["n", "m"])) {
+            let mut random = Random::new(seed + 100_000 * number);
+            let may_fail = *may_fail.get_or_insert(!random.is_one_in(3));
+            sides.push(Side::new(kind, lanes, name, may_fail, random));
+        }
         Self { kind, random: Random::new(seed), sides }
     }
 
@@ -133,15 +138,15 @@ impl World {
         self.sides.iter().map(|side| side.now_ms).min().expect("there is a side")
     }
 
-    /// True if no node has died and no record was lost.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.sides.iter().all(|side| side.is_whole)
+    /// Whether nodes may die and records may be lost.
+    pub(crate) fn may_fail(&self) -> bool {
+        self.sides[0].may_fail
     }
 
     /// Returns the logs, split into files.
     pub(crate) fn files(&self) -> Vec<Vec<u8>> {
         let mut files: Vec<_> = self.sides.iter().flat_map(Side::files).collect();
-        if self.kind == Kind::Prefixes {
+        if self.kind != Kind::Blocks {
             let used = self.kind.sides().concat();
             let end_ms = self.sides.iter().map(|side| side.now_ms).max().expect("there is a side");
             files.push(NodeLog::of_others(&used, BEGIN_MS, end_ms).text());
@@ -172,8 +177,13 @@ impl World {
 }
 
 impl Side {
-    fn new(kind: Kind, lanes: &'static [u8], name: &str, mut random: Random) -> Self {
-        let may_fail = !random.is_one_in(3);
+    fn new(
+        kind: Kind,
+        lanes: &'static [u8],
+        name: &str,
+        may_fail: bool,
+        mut random: Random,
+    ) -> Self {
         let nodes = (0..NODES)
             .map(|number| {
                 let skew_ms = random.below(2 * SKEW_MS + 1) as i64 - SKEW_MS as i64;
@@ -215,6 +225,14 @@ impl Side {
             (Kind::Prefixes, Change::Begin) => log.claimed(now_ms, prefix, home),
             (Kind::Prefixes, Change::End) => log.prefix_released(now_ms, prefix, home),
             (Kind::Prefixes, Change::Listed(_)) => log.prefix_held(now_ms, prefix, home),
+            (Kind::Addresses, change) => {
+                let event = match change {
+                    Change::Begin => "block-allocated",
+                    Change::End => "block-released",
+                    Change::Listed(_) => "block-held",
+                };
+                log.address(now_ms, event, at, home);
+            }
         }
     }
 
@@ -304,7 +322,7 @@ impl Side {
             None => {
                 let home = self.random.below(HOMES) as u8 + 1;
                 let resting = self.last[usize::from(block)].filter(|(_, until_ms)| {
-                    self.kind == Kind::Prefixes && self.now_ms - until_ms < HOLD_MS
+                    self.kind != Kind::Blocks && self.now_ms - until_ms < HOLD_MS
                 });
                 let home = resting.map_or(home, |(last, _)| last);
                 self.record(owner, lane, (block, home), Change::Begin);

@@ -1,7 +1,7 @@
 //! Logs written as text by hand, without the writer.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -169,9 +169,23 @@ impl NodeLog {
         self.prefix(ms, "prefix-held", at, home);
     }
 
+    /// Writes a record of an address with all its ports.
+    pub(crate) fn address(&mut self, ms: u64, event: &str, at: LaneBlock, home: u8) {
+        let public = whole_address(at.block);
+        let fields = format!(
+            "\"subscriber\":\"10.200.0.{home}\",\"public\":\"{public}\",\"ports\":\"0-65535\","
+        );
+        self.lane(ms, event, at.lane, at.epoch, &fields);
+    }
+
     pub(crate) fn text(&self) -> Vec<u8> {
         self.lines.concat().into_bytes()
     }
+}
+
+/// Returns the address without translation that has this number.
+pub(crate) fn whole_address(number: u16) -> Ipv4Addr {
+    Ipv4Addr::new(203, 0, 113, 10 + number as u8)
 }
 
 /// A block under an ownership.
