@@ -340,7 +340,7 @@ impl Nat {
             self.log_mapping(true, id);
         }
         if !self.policy.enabled {
-            self.note_address_use(opening.address, now);
+            self.note_address_use(opening.address, opening.slab, now);
         } else if !opening.is_logged {
             self.note_block_use(opening);
         }

@@ -36,23 +36,27 @@ impl AddressOwners {
         until
     }
 
-    /// Logs for up to `budget` slots, from this one on, which home of the shard has which address.
-    /// Returns the slot to continue from, how many addresses were logged, and whether there are no
-    /// more.
+    /// Logs for up to `budget` slots, from this one on, which home of the shard has which address,
+    /// of those with flows in this lane. Returns the slot to continue from, how many addresses were
+    /// logged, and whether there are no more.
     pub(crate) fn list(
         &mut self,
-        shard: ShardId,
+        (shard, lane): (ShardId, u8),
         from: u32,
         budget: u32,
         events: &mut BlockEvents,
     ) -> (u32, u32, bool) {
         let all = self.slots.len() as u32;
+        if self.in_lane[usize::from(lane)] == 0 {
+            return (all, 0, true);
+        }
         let until = all.min(from.saturating_add(budget));
         let mut logged = 0;
         for slot in from..until {
             let entry = &mut self.slots[slot as usize];
-            if entry.is_used && entry.owner.shard == shard {
-                entry.is_logged = events.push_address(shard, entry.event(HoldingChange::Listed));
+            if entry.lanes >> lane & 1 != 0 && entry.owner.shard == shard {
+                events.push_claim(shard, 1 << lane, entry.event(HoldingChange::Listed));
+                entry.logged |= 1 << lane;
                 logged += 1;
             }
         }
