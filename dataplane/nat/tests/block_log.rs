@@ -199,7 +199,8 @@ fn without_translation_each_lane_logs_the_homes_that_have_flows_in_it() {
     assert_eq!(log.blocks(), 1, "the primary's own flow");
     log.read(&mut replica);
     assert_eq!(log.blocks(), 2, "and that of the replica");
-    assert_eq!([0, 7].map(|lane| log.held[&(ShardId(1), lane)].len()), [1, 1]);
+    let held: Vec<usize> = log.held.values().map(BTreeSet::len).collect();
+    assert_eq!(held, [1, 0, 0, 0, 0, 0, 0, 1], "by lane");
 
     primary.nat.replica_mut().set_owned_lanes(SHARD, 0, primary.now);
     log.read(&mut primary);

@@ -496,13 +496,14 @@ fn worker_that_carries_a_flow_of_another_lane_logs_its_claim_in_a_lane_of_its_ow
     let (mut primary, mut replica) = pair6();
     primary.udp_out6(home(1), host6(1, 5000), server6(1)).unwrap();
     replicate(&mut primary, &mut replica);
-    replica.udp_back6(host6(1, 5000), server6(1)).unwrap();
+    replica.udp_out6(home(1), host6(1, 5000), server6(1)).unwrap();
     replica.wait_and_collect(1);
     assert_eq!(logged_claims(&mut replica), [(7, HoldingChange::Taken)]);
     end_claims(&mut primary);
     let changes = [HoldingChange::Taken, HoldingChange::Released].map(|change| (0, change));
     assert_eq!(logged_claims(&mut primary), changes);
-    assert_eq!(replica.udp_back6(host6(1, 5000), server6(1)), Ok(home(1)));
+    replica.udp_out6(home(1), host6(1, 5000), server6(1)).unwrap();
+    end_claims(&mut replica);
     assert_eq!(logged_claims(&mut replica), []);
 }
 
