@@ -51,9 +51,8 @@ impl Nat {
         let (mut left, mut ends, mut laps) = (budget, 0, 0);
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
-            let Self {
-                sessions, due, answered, carried, mappings, lanes, journal, policy, ..
-            } = self;
+            let Self { sessions, due, answered, carried, mappings, lanes, journal, policy, .. } =
+                self;
             let timeouts = &policy.live.timeouts;
             let has_wrapped = sessions.walk(&mut self.session_cursor, step, |id, slab, session| {
                 if session.is_address() {

@@ -122,8 +122,7 @@ impl Court<'_> {
         let (mut all, mut of_claims) = (Vec::new(), Vec::new());
         let blocks = || named.holdings.keys().filter(|holding| !holding.is_claim());
         if is_of_port {
-            let is_it =
-                |held: &HomeHolding| about.is_named_by(held) && !held.holding.is_claim();
+            let is_it = |held: &HomeHolding| about.is_named_by(held) && !held.holding.is_claim();
             if !named.may_be_claimed() || blocks().next().is_some() {
                 let lanes = named.lanes_of_blocks(system, blocks());
                 self.add(&mut all, system, lanes, &Subject::Blocks(&is_it));
@@ -186,8 +185,8 @@ impl Court<'_> {
         let node = match system {
             System::Shard(_) => {
                 let owners = owners.into_iter().flat_map(|owners| owners.values());
-                let owners = owners
-                    .filter(|owner| owner.epoch > 0 && (owner.has_claims || !is_of_claims));
+                let owners =
+                    owners.filter(|owner| owner.epoch > 0 && (owner.has_claims || !is_of_claims));
                 let lineages = owners.map(|owner| LoggedLineage {
                     owner,
                     life: self.life(owner.life),

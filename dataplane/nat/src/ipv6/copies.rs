@@ -139,8 +139,7 @@ impl Nat {
         };
         let subscriber = self.find_or_create(home, paired)?;
         let (_, lane) = lane_of(self.mappings.slab_of(id));
-        let Some(claim) = self.hold_copied_prefix(home, image.inside.address, lane, created)
-        else {
+        let Some(claim) = self.hold_copied_prefix(home, image.inside.address, lane, created) else {
             self.dismiss_home(subscriber);
             return None;
         };

@@ -22,7 +22,9 @@ fn the_lines_of_two_workers_are_written_as_documented() {
     assert!(senders[0].push(event(3, 1, Taken { before: Some(12) }), at));
     let held = Held { block: block(3, 1, 5), since: Some(time(1_772_366_300_000)) };
     assert!(senders[0].push(event(3, 2, held), at));
-    assert!(senders[0].push(event(3, 3, Listed { blocks: 1, from: 1, are_claims_by_lane: true }), at));
+    assert!(
+        senders[0].push(event(3, 3, Listed { blocks: 1, from: 1, are_claims_by_lane: true }), at)
+    );
     assert!(senders[0].push(event(3, 4, Allocated(block(1, 1, 0))), at));
     wait_until("the first are written", || log.counters().written_total == 5);
     let at = time(1_772_366_400_456);
