@@ -233,7 +233,7 @@ impl Nat {
             let lane = lanes.trailing_zeros() as u8;
             if mapping.kind.is_ipv6() {
                 self.note_carried_claim(mapping.claim6(), lane);
-            } else if !self.policy.enabled && mapping.is_live() {
+            } else if !self.policy.enabled && !mapping.is_static() {
                 self.note_carried_address(mapping.address, lane);
             }
         }

@@ -24,7 +24,7 @@ mod listing;
 
 use std::collections::HashMap;
 
-use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region, SlabId};
+use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 use weir_ids::ShardId;
 
 use crate::config::NatConfig;
@@ -33,7 +33,7 @@ use crate::ipv6::Delegation;
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HoldingChange, HomeBlock, HomePrefix};
 use crate::nat::Nat;
 use crate::packet::Refusal;
-use crate::replication::lane::{LANES, lane_of};
+use crate::replication::lane::LANES;
 
 const NONE: u32 = u32::MAX;
 /// Addresses that there is room for: this many, and some for each home.
@@ -491,12 +491,6 @@ impl Nat {
     ) -> Option<u32> {
         let owner = self.owner(home);
         self.owners.hold(HeldAddress::Address(address), owner, lane, created, &mut self.events)
-    }
-
-    /// Records that the flow that an address was claimed for stands in this lane.
-    #[cold]
-    pub(crate) fn note_address_use(&mut self, slot: u32, slab: SlabId, now: Tick) {
-        self.owners.note_use(slot, lane_of(slab).1, now, &mut self.events);
     }
 
     /// Records that this worker, the owner of a lane, carries a flow of another owner's lane.
