@@ -349,11 +349,15 @@ impl AddressOwners {
         if !std::mem::replace(&mut entry.is_used, true) {
             entry.since = now;
         }
-        self.log_use(slot, lane, events);
+        if entry.lanes >> lane & 1 == 0 {
+            self.log_use(slot, lane, events);
+        }
     }
 
     /// Records that the home has a flow in this lane, or one that the lane's owner carries. If it is
     /// the first one, and this worker owns the lane, logs it; a lane that is taken is listed.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn log_use(&mut self, slot: u32, lane: u8, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         let bit = 1 << lane;
@@ -361,9 +365,8 @@ impl AddressOwners {
             return;
         }
         entry.lanes |= bit;
-        entry.logged |= events.owned(entry.owner.shard, bit);
-        if entry.logged & bit != 0 {
-            events.push_claim(entry.owner.shard, bit, entry.event(HoldingChange::Taken));
+        if events.push_address(entry.owner.shard, lane, entry.event(HoldingChange::Taken)) {
+            entry.logged |= bit;
         }
         self.in_lane[usize::from(lane)] += 1;
     }
@@ -425,11 +428,15 @@ impl AddressOwners {
         assert!(entry.records == 0, "an address that is freed has no record");
         let was_indexed = self.index.remove(self.hash(entry.held), slot);
         assert!(was_indexed, "an owner is in the index");
-        for lane in 0..LANES {
-            self.in_lane[lane as usize] -= u32::from(entry.lanes >> lane & 1);
+        let mut lanes = entry.lanes;
+        while lanes != 0 {
+            let lane = lanes.trailing_zeros() as u8;
+            lanes &= lanes - 1;
+            self.in_lane[usize::from(lane)] -= 1;
+            if entry.logged >> lane & 1 != 0 {
+                events.push_address(entry.owner.shard, lane, entry.event(HoldingChange::Released));
+            }
         }
-        let logged = events.owned(entry.owner.shard, entry.logged);
-        events.push_claim(entry.owner.shard, logged, entry.event(HoldingChange::Released));
         self.slots[slot as usize] = OwnedAddress { next: self.free_head, ..OwnedAddress::FREE };
         self.free_head = slot;
     }
