@@ -172,13 +172,20 @@ impl BlockEvents {
         }
     }
 
-    /// Logs an event of an address in a lane, if this worker owns the lane. Returns whether it does.
-    #[inline(never)]
-    pub(crate) fn push_address(&mut self, shard: ShardId, lane: u8, kind: BlockEventKind) -> bool {
-        let index = self.shards.get(&shard).filter(|(_, lanes)| lanes >> lane & 1 != 0);
-        let Some(&(index, _)) = index else { return false };
-        self.push(slab_of(index, lane.into()), shard, kind);
-        true
+    /// Returns the lanes of these that this worker owns, a bit each.
+    pub(crate) fn owned(&self, shard: ShardId, lanes: u8) -> u8 {
+        self.shards.get(&shard).map_or(0, |(_, owned)| owned & lanes)
+    }
+
+    /// Logs an event of what a home has claimed in these lanes, a bit each, all of them owned by
+    /// this worker.
+    pub(crate) fn push_claim(&mut self, shard: ShardId, lanes: u8, kind: BlockEventKind) {
+        let Some(&(index, _)) = self.shards.get(&shard) else { return };
+        let mut lanes = lanes;
+        while lanes != 0 {
+            self.push(slab_of(index, lanes.trailing_zeros()), shard, kind);
+            lanes &= lanes - 1;
+        }
     }
 
     /// Records that this worker owns a lane and logs what happens in it.

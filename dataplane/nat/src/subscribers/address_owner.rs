@@ -365,8 +365,9 @@ impl AddressOwners {
             return;
         }
         entry.lanes |= bit;
-        if events.push_address(entry.owner.shard, lane, entry.event(HoldingChange::Taken)) {
-            entry.logged |= bit;
+        entry.logged |= events.owned(entry.owner.shard, bit);
+        if entry.logged & bit != 0 {
+            events.push_claim(entry.owner.shard, bit, entry.event(HoldingChange::Taken));
         }
         self.in_lane[usize::from(lane)] += 1;
     }
@@ -428,15 +429,11 @@ impl AddressOwners {
         assert!(entry.records == 0, "an address that is freed has no record");
         let was_indexed = self.index.remove(self.hash(entry.held), slot);
         assert!(was_indexed, "an owner is in the index");
-        let mut lanes = entry.lanes;
-        while lanes != 0 {
-            let lane = lanes.trailing_zeros() as u8;
-            lanes &= lanes - 1;
-            self.in_lane[usize::from(lane)] -= 1;
-            if entry.logged >> lane & 1 != 0 {
-                events.push_address(entry.owner.shard, lane, entry.event(HoldingChange::Released));
-            }
+        for lane in 0..LANES {
+            self.in_lane[lane as usize] -= u32::from(entry.lanes >> lane & 1);
         }
+        let logged = events.owned(entry.owner.shard, entry.logged);
+        events.push_claim(entry.owner.shard, logged, entry.event(HoldingChange::Released));
         self.slots[slot as usize] = OwnedAddress { next: self.free_head, ..OwnedAddress::FREE };
         self.free_head = slot;
     }

@@ -55,9 +55,8 @@ impl AddressOwners {
         for slot in from..until {
             let entry = &mut self.slots[slot as usize];
             if entry.lanes >> lane & 1 != 0 && entry.owner.shard == shard {
-                if events.push_address(shard, lane, entry.event(HoldingChange::Listed)) {
-                    entry.logged |= 1 << lane;
-                }
+                events.push_claim(shard, 1 << lane, entry.event(HoldingChange::Listed));
+                entry.logged |= 1 << lane;
                 logged += 1;
             }
         }
