@@ -181,10 +181,9 @@ impl BlockEvents {
     /// this worker.
     pub(crate) fn push_claim(&mut self, shard: ShardId, lanes: u8, kind: BlockEventKind) {
         let Some(&(index, _)) = self.shards.get(&shard) else { return };
-        let mut lanes = lanes;
-        while lanes != 0 {
-            self.push(slab_of(index, lanes.trailing_zeros()), shard, kind);
-            lanes &= lanes - 1;
+        let from_first_to_last = lanes.trailing_zeros()..u8::BITS - lanes.leading_zeros();
+        for lane in from_first_to_last.filter(|lane| lanes >> lane & 1 != 0) {
+            self.push(slab_of(index, lane), shard, kind);
         }
     }
 
