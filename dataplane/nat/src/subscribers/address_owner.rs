@@ -22,8 +22,6 @@
 
 mod listing;
 
-use std::collections::HashMap;
-
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 use weir_ids::ShardId;
 
@@ -436,30 +434,6 @@ impl AddressOwners {
         events.push_claim(entry.owner.shard, logged, entry.event(HoldingChange::Released));
         self.slots[slot as usize] = OwnedAddress { next: self.free_head, ..OwnedAddress::FREE };
         self.free_head = slot;
-    }
-
-    /// For tests; `records` holds the number of mapping records by slot.
-    ///
-    /// # Panics
-    /// If an address is lost or counted wrongly.
-    #[cfg_attr(not(any(test, feature = "audit")), expect(dead_code, reason = "for audits"))]
-    pub(crate) fn audit(&self, records: &HashMap<u32, u32>) {
-        let (mut resting, mut slot, mut previous) = (0, self.oldest, NONE);
-        while slot != NONE {
-            let entry = &self.slots[slot as usize];
-            assert!(entry.records == 0 && entry.previous == previous && entry.is_used);
-            resting += 1;
-            (previous, slot) = (slot, entry.next);
-        }
-        assert_eq!(self.newest, previous);
-        for (&slot, &records) in records {
-            assert_eq!(self.slots[slot as usize].records, records, "records of an address");
-        }
-        assert_eq!(self.index.len(), records.len() + resting, "an address has records or rests");
-        for (lane, count) in self.in_lane.iter().enumerate() {
-            let entries = self.slots.iter().filter(|entry| entry.lanes >> lane & 1 != 0).count();
-            assert_eq!(*count as usize, entries, "addresses with flows in a lane");
-        }
     }
 }
 

@@ -1,10 +1,12 @@
-//! The addresses of homes, for operators to list and for the log.
+//! The addresses of homes, for operators to list, for the log and for audits.
+
+use std::collections::HashMap;
 
 use weir_ids::ShardId;
 
 use crate::logs::block_event::{BlockEvents, HoldingChange};
 
-use super::{AddressOwners, HeldAddress, Owner};
+use super::{AddressOwners, HeldAddress, NONE, Owner};
 
 impl AddressOwners {
     /// Returns the number of entries, resting ones included.
@@ -61,5 +63,29 @@ impl AddressOwners {
             }
         }
         (until, logged, until == all)
+    }
+
+    /// For tests; `records` holds the number of mapping records by slot.
+    ///
+    /// # Panics
+    /// If an address is lost or counted wrongly.
+    #[cfg_attr(not(any(test, feature = "audit")), expect(dead_code, reason = "for audits"))]
+    pub(crate) fn audit(&self, records: &HashMap<u32, u32>) {
+        let (mut resting, mut slot, mut previous) = (0, self.oldest, NONE);
+        while slot != NONE {
+            let entry = &self.slots[slot as usize];
+            assert!(entry.records == 0 && entry.previous == previous && entry.is_used);
+            resting += 1;
+            (previous, slot) = (slot, entry.next);
+        }
+        assert_eq!(self.newest, previous);
+        for (&slot, &records) in records {
+            assert_eq!(self.slots[slot as usize].records, records, "records of an address");
+        }
+        assert_eq!(self.index.len(), records.len() + resting, "an address has records or rests");
+        for (lane, count) in self.in_lane.iter().enumerate() {
+            let entries = self.slots.iter().filter(|entry| entry.lanes >> lane & 1 != 0).count();
+            assert_eq!(*count as usize, entries, "addresses with flows in a lane");
+        }
     }
 }
