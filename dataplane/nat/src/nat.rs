@@ -168,7 +168,7 @@ pub struct Nat {
     pub(crate) withdrawn: Vec<RecordId>,
     /// Records of static mappings that the walk has found, empty between two steps.
     pub(crate) statics_seen: Vec<RecordId>,
-    /// Mappings of other workers' lanes that the walk has found to be in use here, empty between two
+    /// Mappings of other workers' lanes that the walk has found in use here, empty between two
     /// steps.
     pub(crate) carried: Vec<RecordId>,
     pub(crate) statics: Arc<StaticMappings>,

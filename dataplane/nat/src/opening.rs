@@ -346,8 +346,8 @@ impl Nat {
         }
     }
 
-    /// Records that a mapping without translation stands, and logs its address if it is the first in
-    /// its lane.
+    /// Records that a mapping without translation stands, and logs its address if it is the first
+    /// in its lane.
     #[cold]
     #[inline(never)]
     fn note_address_use(&mut self, opening: &Opening, now: Tick) {

@@ -352,8 +352,9 @@ impl AddressOwners {
         }
     }
 
-    /// Records that the home has a flow in this lane, or one that the lane's owner carries. If it is
-    /// the first one, and this worker owns the lane, logs it; a lane that is taken is listed.
+    /// Records that the home has a flow in this lane, or one of another lane that the owner of this
+    /// lane carries. Logs the first one if this worker owns the lane: a lane that is taken is
+    /// listed.
     #[cold]
     #[inline(never)]
     pub(crate) fn log_use(&mut self, slot: u32, lane: u8, events: &mut BlockEvents) {

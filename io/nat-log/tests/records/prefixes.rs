@@ -103,7 +103,7 @@ fn a_claim_that_moves_to_another_node_goes_on_there() {
     assert_eq!(ask(&n2, 1, 35_000), (Held, vec![7]));
 }
 
-/// A split: home 7 has flows at n1, in lane 0, and then at n2, in lane 1, of which n1 does not hear.
+/// A split: home 7 has flows at n1, in lane 0, and then at n2, in lane 1; n1 does not hear n2.
 #[test]
 fn a_claim_that_ends_in_one_lane_goes_on_in_another() {
     let (mut n1, mut n2) = (owner("n1"), NodeLog::new("n2", 0));
