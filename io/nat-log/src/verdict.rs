@@ -318,8 +318,11 @@ fn joined(holders: BTreeSet<BlockHolder>) -> Vec<BlockHolder> {
         if before.until.is_some_and(|until| holder.until.is_none_or(|later| until < later)) {
             (before.until, before.end) = (holder.until, holder.end);
         }
-        before.nodes.extend(holder.nodes);
-        before.nodes.dedup();
+        for node in holder.nodes {
+            if !before.nodes.contains(&node) {
+                before.nodes.push(node);
+            }
+        }
     }
     all
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use weir_ids::ShardId;
 
 use crate::logs::block_event::{BlockEvents, HoldingChange};
+use crate::replication::lane::LANES;
 
 use super::{AddressOwners, HeldAddress, NONE, Owner};
 
@@ -65,12 +66,13 @@ impl AddressOwners {
         (until, logged, until == all)
     }
 
-    /// For tests; `records` holds the number of mapping records by slot.
+    /// For tests; `records` holds by slot the number of mapping records, and the lanes they lie in,
+    /// a bit each.
     ///
     /// # Panics
     /// If an address is lost or counted wrongly.
     #[cfg_attr(not(any(test, feature = "audit")), expect(dead_code, reason = "for audits"))]
-    pub(crate) fn audit(&self, records: &HashMap<u32, u32>) {
+    pub(crate) fn audit(&self, records: &HashMap<u32, (u32, u8)>) {
         let (mut resting, mut slot, mut previous) = (0, self.oldest, NONE);
         while slot != NONE {
             let entry = &self.slots[slot as usize];
@@ -79,13 +81,27 @@ impl AddressOwners {
             (previous, slot) = (slot, entry.next);
         }
         assert_eq!(self.newest, previous);
-        for (&slot, &records) in records {
-            assert_eq!(self.slots[slot as usize].records, records, "records of an address");
+        for (&slot, &(records, lanes)) in records {
+            let entry = &self.slots[slot as usize];
+            assert_eq!(entry.records, records, "records of an address");
+            assert_eq!(
+                entry.lanes & lanes,
+                lanes,
+                "the lanes of its records are lanes of an address"
+            );
         }
         assert_eq!(self.index.len(), records.len() + resting, "an address has records or rests");
-        for (lane, count) in self.in_lane.iter().enumerate() {
-            let entries = self.slots.iter().filter(|entry| entry.lanes >> lane & 1 != 0).count();
-            assert_eq!(*count as usize, entries, "addresses with flows in a lane");
+        let mut in_lane = [0; LANES as usize];
+        for entry in self.slots.iter().filter(|entry| entry.lanes != 0) {
+            assert_eq!(
+                entry.lanes & entry.logged,
+                entry.logged,
+                "an address is logged in its lanes"
+            );
+            for (lane, count) in in_lane.iter_mut().enumerate() {
+                *count += u32::from(entry.lanes >> lane & 1);
+            }
         }
+        assert_eq!(self.in_lane, in_lane, "addresses with flows in each lane");
     }
 }
