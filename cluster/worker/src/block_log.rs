@@ -35,7 +35,9 @@ pub fn to_log(event: &weir_nat::BlockEvent) -> BlockRecord {
                 HoldingChange::Listed => BlockRecordKind::PrefixHeld(claim),
             }
         }
-        BlockEventKind::Listed { blocks, from } => BlockRecordKind::Listed { blocks, from },
+        BlockEventKind::Listed { blocks, from } => {
+            BlockRecordKind::Listed { blocks, from, are_claims_by_lane: true }
+        }
     };
     let (shard, epoch) = (event.shard.0, event.epoch.0);
     BlockRecord { shard, lane: event.lane, epoch, index: event.index, kind }

@@ -13,9 +13,10 @@ use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
 use weir_rules::{RuleAction, RuleFilter, RuleSet};
 use weir_wire::arp::Arp;
 use weir_wire::build;
-use weir_wire::ethernet::{ETHERTYPE_IPV6, Mac};
+use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Mac};
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::ndp::NdpPacket;
+use world::ipv6::{gre_header, over_ipv6, tunnelled};
 use world::link6::{STRANGER, config6, gateway_answer, icmp6_packet, own6, station6};
 use world::pair::{A, B, PORT, SHARD, clustered};
 use world::*;
@@ -432,4 +433,60 @@ fn neighbor_discovery_and_pings_of_ipv6_allocate_nothing() {
         }
     }
     assert!(bench.sent.len() > 200, "three of the messages are answered, and half of the claims");
+}
+
+#[test]
+fn flows_of_ipv6_and_of_tunnels_over_ipv6_allocate_nothing() {
+    let mut bench = Bench::with(over_ipv6());
+    for round in 0..4 {
+        bench.now.ms += 500;
+        bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
+        for side in [Side::Access, Side::Internet] {
+            let answer = gateway_answer(side, gateway_mac(side));
+            let to = answer.multicast_mac().unwrap_or(worker_mac(side));
+            let frame = build::ethernet_of(ETHERTYPE_IPV6, to, STRANGER, answer.as_bytes());
+            let made = bench.burst(side, &[frame]);
+            assert!(round < 2 || made == 0);
+        }
+    }
+    bench.refill();
+    let inner6 = |host: u16, port| {
+        build::ipv6(&*format!("2001:db8:1000:{host}::7"), "2001:db8:9::1").udp(port, 53, b"x")
+    };
+    let framed = |side, packet: Vec<u8>| {
+        let ethertype = if packet[0] >> 4 == 6 { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 };
+        build::ethernet_of(ethertype, worker_mac(side), gateway_mac(side), packet)
+    };
+    let up = |port: u16| {
+        let packet = match port % 4 {
+            0 => build::ipv4(HOME_A, ENDPOINT)
+                .gre(build::gre(), build::ipv4(PC, SERVER).udp(port, 53, b"x")),
+            1 => build::ipv4(HOME_A, ENDPOINT)
+                .gre(gre_header(None, &inner6(1, port)), inner6(1, port)),
+            2 => tunnelled("2001:db8:e::1", None, build::ipv4(PC, SERVER).udp(port, 53, b"x")),
+            _ => tunnelled("2001:db8:e::1", None, inner6(2, port)),
+        };
+        framed(Side::Access, packet)
+    };
+    for base in [1000, 2000, 3000] {
+        let packets: Vec<_> = (base..base + 64).map(up).collect();
+        assert_eq!(bench.burst(Side::Access, &packets), 0, "new flows");
+        assert_eq!(bench.burst(Side::Access, &packets), 0, "established flows");
+    }
+    assert_eq!(bench.sent.len(), 6 * 64);
+    let answer = |packet: &[u8]| match packet[0] >> 4 {
+        4 => {
+            let (address, port, ..) = ends(packet);
+            build::ipv4(SERVER, address).udp(53, port, b"y")
+        }
+        _ => {
+            let port = u16::from_be_bytes([packet[40], packet[41]]);
+            let source: [u8; 16] = packet[8..24].try_into().unwrap();
+            build::ipv6("2001:db8:9::1", u128::from_be_bytes(source)).udp(53, port, b"y")
+        }
+    };
+    let sent = bench.sent[..64].iter().map(|frame| answer(&frame.data()[14..]));
+    let answers: Vec<_> = sent.map(|packet| framed(Side::Internet, packet)).collect();
+    assert_eq!(bench.burst(Side::Internet, &answers), 0, "answers");
+    assert_eq!(bench.sent.len(), 7 * 64);
 }

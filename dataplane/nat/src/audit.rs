@@ -28,13 +28,14 @@ struct MappingSums {
     /// Per subscriber slot: records, flows, further sessions.
     homes: HashMap<u32, (u32, u32, u32)>,
     blocks: HashSet<(u32, BlockId)>,
-    /// Without translation: records by the slot of their address.
-    addresses: HashMap<u32, u32>,
-    /// IPv6 flows, and those with a claim by its slot.
+    /// Without translation: records by the slot of their address, and the lanes they lie in, a bit
+    /// each.
+    addresses: HashMap<u32, (u32, u8)>,
+    /// IPv6 flows, and as for addresses those with a claim by its slot.
     flows6: u32,
     /// IPv6 flows by home.
     homes_flows6: HashMap<u32, u32>,
-    claims: HashMap<u32, u32>,
+    claims: HashMap<u32, (u32, u8)>,
 }
 
 impl Admin<'_> {
@@ -124,6 +125,12 @@ pub(crate) fn audit(nat: &Nat) {
     audit_absent(nat);
 }
 
+/// Adds a record to those of an address, and its lane to theirs.
+fn add_record((records, lanes): &mut (u32, u8), nat: &Nat, id: RecordId) {
+    *records += 1;
+    *lanes |= 1 << (nat.mappings.slab_of(id).0 % LANES);
+}
+
 fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingSums) {
     let home = sums.homes.entry(mapping.subscriber).or_default();
     home.0 += 1;
@@ -133,7 +140,7 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingS
         sums.flows6 += 1;
         *sums.homes_flows6.entry(mapping.subscriber).or_default() += 1;
         if mapping.claim6() != NO_CLAIM {
-            *sums.claims.entry(mapping.claim6()).or_default() += 1;
+            add_record(sums.claims.entry(mapping.claim6()).or_default(), nat, id);
         }
         let found = nat.outbound_index.find(nat.hash_of_flow6(mapping), |other| other == id.0);
         assert_eq!(found, Some(id.0), "an IPv6 flow is in the index");
@@ -150,7 +157,7 @@ fn audit_mapping(nat: &Nat, id: RecordId, mapping: &Mapping, sums: &mut MappingS
         );
         sums.blocks.insert((mapping.subscriber, block));
     } else {
-        *sums.addresses.entry(mapping.address).or_default() += 1;
+        add_record(sums.addresses.entry(mapping.address).or_default(), nat, id);
     }
     let slab = nat.mappings.slab_of(id);
     assert_eq!(nat.find_holder(slab, mapping.public(), mapping.protocol), Some(id));

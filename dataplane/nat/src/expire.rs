@@ -19,6 +19,7 @@ use crate::ports::port_block::service::OutOfService;
 use crate::ports::port_choice::PortLease;
 use crate::replication::change::RecordTable;
 use crate::replication::journal::MarkKind;
+use crate::replication::lane::lane_of;
 use crate::sessions::mapping::{Mapping, MappingKind};
 
 impl Nat {
@@ -50,7 +51,8 @@ impl Nat {
         let (mut left, mut ends, mut laps) = (budget, 0, 0);
         while left > 0 && ends < ends_max {
             let step = left.min(WALK_STEP);
-            let Self { sessions, due, answered, mappings, lanes, journal, policy, .. } = self;
+            let Self { sessions, due, answered, carried, mappings, lanes, journal, policy, .. } =
+                self;
             let timeouts = &policy.live.timeouts;
             let has_wrapped = sessions.walk(&mut self.session_cursor, step, |id, slab, session| {
                 if session.is_address() {
@@ -76,6 +78,7 @@ impl Nat {
                         )
                     {
                         session.note_owner_update(protocol, timeouts, now);
+                        carried.push(session.mapping);
                     }
                 } else if slab == lanes.local()
                     && !lanes.get(mappings.slab_of(session.mapping)).is_owned
@@ -87,6 +90,7 @@ impl Nat {
                 }
             });
             self.note_all_answered();
+            self.note_all_carried();
             ends += self.due.len();
             while let Some(id) = self.due.pop() {
                 self.totals.flow_expired += 1;
@@ -114,6 +118,7 @@ impl Nat {
                 displaced,
                 withdrawn,
                 statics_seen,
+                carried,
                 subscribers,
                 ports,
                 lanes,
@@ -149,6 +154,7 @@ impl Nat {
                     && journal.push_owner_update(RecordTable::Mappings, slab, mapping.version(), id)
                 {
                     mapping.note_owner_update(timeouts, now);
+                    carried.push(id);
                 }
                 if mapping.flags & Mapping::DOUBLE != 0 {
                     doubles.push(id);
@@ -177,6 +183,7 @@ impl Nat {
                 }
             });
             self.note_all_answered();
+            self.note_all_carried();
             ends += self.due.len() + self.displaced.len() + self.withdrawn.len();
             self.due.iter().for_each(|&id| self.prefetch_end(id));
             while let Some(id) = self.due.pop() {
@@ -210,6 +217,25 @@ impl Nat {
         }
         while let Some(id) = self.answered.pop() {
             self.note_answered(id);
+        }
+    }
+
+    /// Notes whose addresses the flows have that this worker carries for the owners of their lanes.
+    /// It logs them in a lane of its own: an owner that does not hear this worker ends its flow,
+    /// and logs that the home has the address no longer.
+    fn note_all_carried(&mut self) {
+        while let Some(id) = self.carried.pop() {
+            let mapping = self.mappings.get(id);
+            let lanes = self.ports.lanes(lane_of(self.mappings.slab_of(id)).0);
+            if lanes == 0 {
+                continue;
+            }
+            let lane = lanes.trailing_zeros() as u8;
+            if mapping.kind.is_ipv6() {
+                self.note_carried_claim(mapping.claim6(), lane);
+            } else if !self.policy.enabled && !mapping.is_static() {
+                self.note_carried_address(mapping.address, lane);
+            }
         }
     }
 

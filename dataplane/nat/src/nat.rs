@@ -168,6 +168,9 @@ pub struct Nat {
     pub(crate) withdrawn: Vec<RecordId>,
     /// Records of static mappings that the walk has found, empty between two steps.
     pub(crate) statics_seen: Vec<RecordId>,
+    /// Mappings of other workers' lanes that the walk has found in use here, empty between two
+    /// steps.
+    pub(crate) carried: Vec<RecordId>,
     pub(crate) statics: Arc<StaticMappings>,
     /// The prefixes that are out of service. Shards below `service_unnoted` do not know of the last
     /// change yet.
@@ -236,6 +239,7 @@ impl Nat {
             displaced: Vec::with_capacity(WALK_STEP),
             withdrawn: Vec::with_capacity(WALK_STEP),
             statics_seen: Vec::with_capacity(WALK_STEP),
+            carried: Vec::with_capacity(WALK_STEP),
             statics: Arc::new(StaticMappings::none()),
             out_of_service: Box::default(),
             service_unnoted: 0,

@@ -12,7 +12,7 @@ use crate::nat::Nat;
 use crate::packet::{NewFlow, Refusal, Translated};
 use crate::ports::port_block::{BlockId, TakenPort};
 use crate::ports::port_choice::PortLease;
-use crate::replication::lane::slab_of;
+use crate::replication::lane::{lane_of, slab_of};
 use crate::sessions::mapping::{Mapping, MappingKind, Remote};
 use crate::sessions::session_state::SentBy;
 
@@ -340,10 +340,19 @@ impl Nat {
             self.log_mapping(true, id);
         }
         if !self.policy.enabled {
-            self.note_address_use(opening.address, now);
+            self.note_address_use(opening, now);
         } else if !opening.is_logged {
             self.note_block_use(opening);
         }
+    }
+
+    /// Records that a mapping without translation stands, and logs its address if it is the first
+    /// in its lane.
+    #[cold]
+    #[inline(never)]
+    fn note_address_use(&mut self, opening: &Opening, now: Tick) {
+        let (_, lane) = lane_of(opening.slab);
+        self.owners.note_use(opening.address, lane, now, &mut self.events);
     }
 
     /// Records that a mapping stands in a block, and logs the block if it is the first.

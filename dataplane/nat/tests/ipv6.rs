@@ -5,111 +5,10 @@ mod world;
 use std::sync::Arc;
 
 use weir_nat::*;
-use weir_rules::{FlowKind, FlowKinds, FlowOrigin, Prefix, RuleFilter, RuleSet};
-use world::pair::{copy, pair, pair_config, replicate, worker};
+use weir_rules::FlowOrigin;
+use world::ipv6::*;
+use world::pair::{copy, pair_config, replicate, worker};
 use world::*;
-
-const HOLD_SEC: u32 = 300;
-
-fn with_ipv6(mut config: NatConfig, delegation: Delegation) -> NatConfig {
-    config.delegation = Some(delegation);
-    config.shards[0].public6 = vec!["2001:db8:1000::/40".parse().unwrap()];
-    config.shards[1].public6 = vec!["2001:db8:2000::/40".parse().unwrap()];
-    config
-}
-
-fn claiming() -> World {
-    World::new(with_ipv6(config(), Delegation::Claim { hold_sec: HOLD_SEC }))
-}
-
-/// Returns a host of the n-th /64 of the first shard.
-fn host6(n: u16, port: u16) -> Endpoint6 {
-    Endpoint6::new(0x2001_0db8_1000_0000_0000_0000_0000_0007 | u128::from(n) << 64, port)
-}
-
-fn server6(n: u16) -> Endpoint6 {
-    Endpoint6::new(0x2001_0db8_9000_0000_0000_0000_0000_0000 | u128::from(n), 443)
-}
-
-impl World {
-    fn packet6(
-        &self,
-        inside: Endpoint6,
-        remote: Endpoint6,
-        protocol: Protocol,
-        tcp_flags: u8,
-    ) -> (Hash, Packet6) {
-        let key = FlowKey6::new(inside, remote, protocol, false);
-        (PacketKey::hash(&key, &self.nat), Packet6 { key, protocol, tcp_flags })
-    }
-
-    fn out6(
-        &mut self,
-        home: Home,
-        inside: Endpoint6,
-        remote: Endpoint6,
-        protocol: Protocol,
-        tcp_flags: u8,
-    ) -> Result<FlowClass, Refusal> {
-        let (hash, packet) = self.packet6(inside, remote, protocol, tcp_flags);
-        match self.nat.outbound6_known(hash, &home, &packet, self.now)? {
-            Some(class) => Ok(class),
-            None => {
-                self.nat.open_outbound6(hash, (&home, LikelySubscriber::NONE), &packet, self.now)
-            }
-        }
-    }
-
-    fn back6(
-        &mut self,
-        inside: Endpoint6,
-        remote: Endpoint6,
-        protocol: Protocol,
-        tcp_flags: u8,
-    ) -> Result<Home, Refusal> {
-        let (hash, packet) = self.packet6(inside, remote, protocol, tcp_flags);
-        if let Some(delivery) = self.nat.inbound6_known(hash, &packet, self.now) {
-            return Ok(delivery.home);
-        }
-        let shard = self.nat.shard_of_inside6(inside.address).ok_or(Refusal::NoMapping)?;
-        self.nat.open_inbound6(hash, shard, &packet, self.now).map(|delivery| delivery.home)
-    }
-
-    fn udp_out6(
-        &mut self,
-        home: Home,
-        inside: Endpoint6,
-        remote: Endpoint6,
-    ) -> Result<FlowClass, Refusal> {
-        self.out6(home, inside, remote, Protocol::Udp, 0)
-    }
-
-    fn udp_back6(&mut self, inside: Endpoint6, remote: Endpoint6) -> Result<Home, Refusal> {
-        self.back6(inside, remote, Protocol::Udp, 0)
-    }
-
-    fn connect6(&mut self, home: Home, inside: Endpoint6, remote: Endpoint6) {
-        self.out6(home, inside, remote, Protocol::Tcp, SYN).unwrap();
-        self.back6(inside, remote, Protocol::Tcp, SYN_ACK).unwrap();
-        self.out6(home, inside, remote, Protocol::Tcp, ACK).unwrap();
-    }
-
-    /// Puts one rule in force, about packets of this origin to or from the servers' /48.
-    fn set_rule(&mut self, origin: FlowOrigin, action: RuleAction) {
-        let kinds: FlowKinds =
-            [6, 17, 58].into_iter().filter_map(|number| FlowKind::new6(origin, number)).collect();
-        let remote = Prefix::new(server6(0).address, 48);
-        let filter = RuleFilter { kinds, remote, ..RuleFilter::all(0) };
-        let set = RuleSet::new(&[], vec![action], Vec::new()).unwrap();
-        let set = set.with_ipv6(&[filter], Vec::new()).unwrap().with_rematch(vec![0]);
-        _ = self.nat.admin_mut().swap_rules(Box::new(ActiveRules::new(Arc::new(set))));
-    }
-
-    fn flows6(&self) -> u32 {
-        self.nat.admin().audit();
-        self.nat.admin().gauges().flows6
-    }
-}
 
 #[test]
 fn answers_reach_the_home_and_nothing_else_does() {
@@ -299,10 +198,6 @@ fn bypass_lets_packets_pass_without_a_flow() {
     assert_eq!(world.flows6(), 0);
 }
 
-fn pair6() -> (World, World) {
-    pair(&with_ipv6(pair_config(), Delegation::Claim { hold_sec: HOLD_SEC }))
-}
-
 #[test]
 fn replica_serves_the_flows_of_its_primary_and_knows_the_claims() {
     let (mut primary, mut replica) = pair6();
@@ -436,23 +331,4 @@ fn shard_that_is_removed_leaves_no_ipv6_flow_and_no_prefix() {
     assert!(world.nat.replica().is_removed(SHARD));
     assert_eq!(world.flows6(), 0);
     assert_eq!(world.nat.shard_of_inside6(host6(1, 0).address), None);
-}
-
-#[test]
-fn log_says_which_home_had_a_prefix() {
-    let mut world = claiming();
-    world.udp_out6(home(1), host6(1, 5000), server6(1)).unwrap();
-    world.udp_out6(home(1), host6(1, 5001), server6(1)).unwrap();
-    world.now.0 += Timeouts::default().udp + 1;
-    world.wait_and_collect(0);
-    world.now.0 += HOLD_SEC + 1;
-    world.wait_and_collect(0);
-    let prefix = HomePrefix {
-        subscriber: home(1).outer.into(),
-        gre_key: None,
-        prefix64: host6(1, 0).prefix64(),
-    };
-    let kinds: Vec<_> = world.events().iter().map(|event| event.kind).collect();
-    let logged = |change| BlockEventKind::Prefix(change, prefix);
-    assert_eq!(kinds, [HoldingChange::Taken, HoldingChange::Released].map(logged));
 }

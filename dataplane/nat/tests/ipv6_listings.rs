@@ -5,34 +5,12 @@ mod world;
 use std::sync::Arc;
 
 use weir_nat::*;
+use world::ipv6::*;
 use world::*;
-
-const HOLD_SEC: u32 = 300;
-
-fn with(delegation: Delegation) -> World {
-    let mut config = config();
-    config.delegation = Some(delegation);
-    config.shards[0].public6 = vec!["2001:db8:1000::/40".parse().unwrap()];
-    config.shards[1].public6 = vec!["2001:db8:2000::/40".parse().unwrap()];
-    World::new(config)
-}
-
-fn claiming() -> World {
-    with(Delegation::Claim { hold_sec: HOLD_SEC })
-}
 
 /// Homes without tunnels, each a /56.
 fn plain() -> World {
-    with(Delegation::Prefix { home_length: 56 })
-}
-
-/// Returns a host of the n-th /64 of the first shard.
-fn host6(n: u16, port: u16) -> Endpoint6 {
-    Endpoint6::new(0x2001_0db8_1000_0000_0000_0000_0000_0007 | u128::from(n) << 64, port)
-}
-
-fn server6(n: u16) -> Endpoint6 {
-    Endpoint6::new(0x2001_0db8_9000_0000_0000_0000_0000_0000 | u128::from(n), 443)
+    World::new(with_ipv6(config(), Delegation::Prefix { home_length: 56 }))
 }
 
 fn net(text: &str) -> HomeSelector {
@@ -46,20 +24,8 @@ fn range6(text: &str) -> FamilyRange {
 }
 
 impl World {
-    fn out6(&mut self, home: Home, inside: Endpoint6, remote: Endpoint6, protocol: Protocol) {
-        let key = FlowKey6::new(inside, remote, protocol, false);
-        let tcp_flags = if protocol == Protocol::Tcp { SYN } else { 0 };
-        let packet = Packet6 { key, protocol, tcp_flags };
-        let hash = PacketKey::hash(&key, &self.nat);
-        if self.nat.outbound6_known(hash, &home, &packet, self.now).unwrap().is_none() {
-            self.nat
-                .open_outbound6(hash, (&home, LikelySubscriber::NONE), &packet, self.now)
-                .unwrap();
-        }
-    }
-
     fn udp6(&mut self, home: Home, inside: Endpoint6, remote: Endpoint6) {
-        self.out6(home, inside, remote, Protocol::Udp);
+        self.udp_out6(home, inside, remote).unwrap();
     }
 
     /// As [`udp6`](Self::udp6), of the home that is the prefix of the address.
@@ -169,7 +135,7 @@ fn filter_that_no_family_satisfies_lists_nothing_at_once() {
 #[test]
 fn flow_with_both_endpoints_given_is_found_by_index() {
     let mut world = both_families();
-    world.out6(home(1), host6(1, 5000), server6(1), Protocol::Tcp);
+    world.out6(home(1), host6(1, 5000), server6(1), Protocol::Tcp, SYN).unwrap();
     let filter = SessionFilter {
         inside: Some(host6(1, 5000).into()),
         remote: Some(server6(1).into()),
@@ -279,7 +245,7 @@ fn flush_of_a_prefix_ends_the_flows_of_that_home_alone() {
 
 #[test]
 fn home_with_delegated_prefixes_is_named_by_them() {
-    let mut world = with(Delegation::Static);
+    let mut world = World::new(with_ipv6(config(), Delegation::Static));
     let delegated = |prefix: &str, n| DelegatedPrefix {
         prefix: prefix.parse().unwrap(),
         outer: home(n).outer.into(),

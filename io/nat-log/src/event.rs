@@ -43,13 +43,13 @@ pub enum BlockRecordKind {
         /// The time since which the home is known to have held it.
         since: Option<SystemTime>,
     },
-    /// The home has claimed the prefix. Prefixes of all lanes are recorded in lane 0.
+    /// The home has claimed the prefix, and has flows from it in this lane.
     ///
     /// Two homes may hold one prefix at a time: workers that did not reach each other may each have
     /// let one in.
     PrefixClaimed(PrefixClaim),
     PrefixReleased(PrefixClaim),
-    /// Part of a listing of lane 0: the home holds the prefix at this time.
+    /// Part of a listing: the home holds the prefix at this time.
     PrefixHeld(PrefixClaim),
     /// A listing is complete. Each block or prefix that was held when it began, and still is, has a
     /// statement with an index above `from` and below this one; every other one of the lane was
@@ -59,6 +59,10 @@ pub enum BlockRecordKind {
         blocks: u32,
         /// Index of the last statement before the listing; 1 for a listing after `Taken`.
         from: u64,
+        /// Whether the worker records a claim in each lane with flows of it: prefixes, and without
+        /// translation addresses. False in lines of an earlier version, which recorded those of
+        /// all lanes in lane 0, also those that another worker let in.
+        are_claims_by_lane: bool,
     },
 }
 

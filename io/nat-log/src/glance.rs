@@ -7,7 +7,7 @@
 use memchr::memmem::Finder;
 
 use crate::holding::Prefix64;
-use crate::line::{ADDRESS_LANE, LANES, PREFIX, parse_boot, time_ms};
+use crate::line::{LANES, PREFIX, parse_boot, time_ms};
 
 /// `2026-03-01T12:00:00.123Z`.
 const TIME_BYTES: usize = 24;
@@ -77,8 +77,7 @@ impl Glance {
                 (None, WriterName::Node(node).without_escapes()?)
             }
         };
-        let is_of_address_lane = lane.is_some_and(|(lane, ..)| lane == ADDRESS_LANE);
-        if is_of_prefix && !is_of_address_lane {
+        if is_of_prefix && lane.is_none() {
             return None;
         }
         let (time_ms, shard) = (self.time_ms(time)?, u32::try_from(shard).ok()?);
@@ -246,7 +245,7 @@ mod tests {
                 prefix,
             };
             let kind = BlockRecordKind::PrefixHeld(claim);
-            let content = Content::Lane(BlockRecord { lane: ADDRESS_LANE, kind, ..event });
+            let content = Content::Lane(BlockRecord { kind, ..event });
             agrees(&mut glance, &BlockLogLine { content, ..line.clone() });
             let content = Content::Old { shard, block, is_release: false };
             agrees(&mut glance, &BlockLogLine { boot: None, content, ..line });

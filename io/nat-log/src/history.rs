@@ -52,6 +52,8 @@ pub(crate) struct Ownership {
     /// worker got the lane back at the same epoch.
     pub(crate) left: Vec<Point>,
     pub(crate) listings: Vec<LoggedListing>,
+    /// Whether the worker recorded the claims of the lane's flows in this lane.
+    pub(crate) has_claims: bool,
     /// For each block or prefix the first statement of a run without a gap, and the statements that
     /// change its state.
     pub(crate) statements: Vec<Statement>,
@@ -186,7 +188,8 @@ impl History {
         let (kind, held) = match &event.kind {
             BlockRecordKind::Taken { before } => return owner.before = *before,
             BlockRecordKind::Left => return owner.leave(at),
-            BlockRecordKind::Listed { from, .. } => {
+            BlockRecordKind::Listed { from, are_claims_by_lane, .. } => {
+                owner.has_claims |= are_claims_by_lane;
                 return owner.listings.push(LoggedListing { from: *from, at });
             }
             BlockRecordKind::Allocated(block) => (StatementKind::Allocated, block.into()),

@@ -55,6 +55,15 @@ pub enum Holding {
 }
 
 impl Holding {
+    /// Whether homes claim it: two may hold it at a time, and its records are in each lane with
+    /// flows of such a home. A block lies in one lane, whose owner gives it to one home.
+    pub(crate) fn is_claim(self) -> bool {
+        match self {
+            Self::Ports { first, last, .. } => (first, last) == (0, u16::MAX),
+            Self::Prefix(_) => true,
+        }
+    }
+
     /// Returns the address or prefix as lines of the log have it.
     pub(crate) fn subject(self) -> String {
         match self {

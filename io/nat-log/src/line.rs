@@ -35,9 +35,9 @@ use crate::holding::Prefix64;
 
 /// Lanes of a shard.
 pub(crate) const LANES: u8 = 8;
-/// The owner of this lane records all IPv6 prefixes that homes of the shard have claimed; without
-/// translation also all addresses of the shard.
-pub(crate) const ADDRESS_LANE: u8 = 0;
+/// A standalone node owns all lanes. In this one are the flows without ports of its own: those from
+/// IPv6 prefixes that homes have claimed, and without translation all.
+pub(crate) const PORTLESS_LANE: u8 = 0;
 /// How far a mark is dated back from the time at which the rings were empty: a worker sends
 /// packets, then stamps the record of a new block, then hands it in.
 pub(crate) const MARK_MARGIN_MS: u64 = 1000;
@@ -122,6 +122,8 @@ struct Fields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    claims_by_lane: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     subscriber: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gre_key: Option<u32>,
@@ -203,8 +205,9 @@ impl Fields<'_> {
                 TAKEN
             }
             BlockRecordKind::Left => LEFT,
-            BlockRecordKind::Listed { blocks, from } => {
+            BlockRecordKind::Listed { blocks, from, are_claims_by_lane } => {
                 (self.blocks, self.from) = (Some(blocks), Some(from));
+                self.claims_by_lane = are_claims_by_lane.then_some(true);
                 LISTED
             }
             BlockRecordKind::Allocated(block) => {
@@ -265,7 +268,8 @@ impl Fields<'_> {
             LEFT => self.lane(BlockRecordKind::Left)?,
             LISTED => {
                 let (blocks, from) = self.blocks.zip(self.from).ok_or(NotARecord)?;
-                self.lane(BlockRecordKind::Listed { blocks, from })?
+                let are_claims_by_lane = self.claims_by_lane == Some(true);
+                self.lane(BlockRecordKind::Listed { blocks, from, are_claims_by_lane })?
             }
             ALLOCATED => self.lane(BlockRecordKind::Allocated(self.block()?))?,
             RELEASED => self.lane(BlockRecordKind::Released(self.block()?))?,
@@ -274,9 +278,9 @@ impl Fields<'_> {
                 let since = since.map(|ms| ms.map(system_time).ok_or(NotARecord)).transpose()?;
                 self.lane(BlockRecordKind::Held { block: self.block()?, since })?
             }
-            PREFIX_CLAIMED => self.prefix_of_lane(BlockRecordKind::PrefixClaimed)?,
-            PREFIX_RELEASED => self.prefix_of_lane(BlockRecordKind::PrefixReleased)?,
-            PREFIX_HELD => self.prefix_of_lane(BlockRecordKind::PrefixHeld)?,
+            PREFIX_CLAIMED => self.lane(BlockRecordKind::PrefixClaimed(self.claim()?))?,
+            PREFIX_RELEASED => self.lane(BlockRecordKind::PrefixReleased(self.claim()?))?,
+            PREFIX_HELD => self.lane(BlockRecordKind::PrefixHeld(self.claim()?))?,
             _ => return Ok(None),
         };
         Ok(Some(content))
@@ -299,18 +303,10 @@ impl Fields<'_> {
         Ok(Content::Lane(BlockRecord { shard, lane, epoch, index, kind }))
     }
 
-    /// A prefix is recorded in no other lane than [`ADDRESS_LANE`].
-    fn prefix_of_lane(
-        &self,
-        kind: impl Fn(PrefixClaim) -> BlockRecordKind,
-    ) -> Result<Content, NotARecord> {
+    fn claim(&self) -> Result<PrefixClaim, NotARecord> {
         let prefix = self.prefix.as_deref().and_then(Prefix64::parse);
         let (subscriber, prefix) = self.subscriber.zip(prefix).ok_or(NotARecord)?;
-        let claim = PrefixClaim { subscriber, gre_key: self.gre_key, prefix };
-        match self.lane {
-            Some(ADDRESS_LANE) => self.lane(kind(claim)),
-            _ => Err(NotARecord),
-        }
+        Ok(PrefixClaim { subscriber, gre_key: self.gre_key, prefix })
     }
 
     fn block(&self) -> Result<AssignedBlock, NotARecord> {

@@ -48,7 +48,7 @@ fn of_lane(kind: BlockRecordKind) -> BlockLogLine {
 }
 
 fn of_address_lane(kind: BlockRecordKind) -> BlockLogLine {
-    line(Content::Lane(BlockRecord { shard: 1, lane: ADDRESS_LANE, epoch: 17, index: 9, kind }))
+    line(Content::Lane(BlockRecord { shard: 1, lane: 0, epoch: 17, index: 9, kind }))
 }
 
 fn emitted(line: &BlockLogLine) -> String {
@@ -100,8 +100,8 @@ fn each_event_is_read_as_it_is_written() {
             r#""event":"lane-left","shard":1,"lane":3,"epoch":17,"index":9,"node""#,
         ),
         (
-            of_lane(BlockRecordKind::Listed { blocks: 2, from: 5 }),
-            r#""event":"lane-listed","shard":1,"lane":3,"epoch":17,"index":9,"blocks":2,"from":5,"node""#,
+            of_lane(BlockRecordKind::Listed { blocks: 2, from: 5, are_claims_by_lane: true }),
+            r#""event":"lane-listed","shard":1,"lane":3,"epoch":17,"index":9,"blocks":2,"from":5,"claims_by_lane":true,"node""#,
         ),
         (
             of_lane(BlockRecordKind::Released(block())),
@@ -176,7 +176,7 @@ fn a_malformed_line_of_a_prefix_is_not_a_record() {
         ("\"subscriber\"", "\"home\""),
         ("10.200.0.1", "2001:db8::1::"),
         ("10.200.0.1", "10.200.0.1/32"),
-        ("\"lane\":0", "\"lane\":3"),
+        ("\"lane\":0", "\"lane\":8"),
         ("\"lane\":0,", ""),
         ("\"index\":9", "\"index\":0"),
         (",\"boot\":\"0000000000000000000000000000abcd\"", ""),

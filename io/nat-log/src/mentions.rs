@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::event::BlockRecordKind;
 use crate::history::LaneId;
 use crate::holding::{Holding, HomeHolding, HomeKey};
-use crate::line::{ADDRESS_LANE, BlockLogLine, Content, LANES};
+use crate::line::{BlockLogLine, Content, LANES, PORTLESS_LANE};
 use crate::search::About;
 
 /// The system that assigns the ports of an address: a shard of a cluster, or a standalone node.
@@ -32,6 +32,9 @@ pub(crate) struct Mentioned {
     /// True if the question is about a prefix.
     is_of_prefix: bool,
 }
+
+/// Number of ports of an address without translation.
+const ALL_PORTS: u32 = 1 << 16;
 
 /// How records name a block or a prefix.
 #[derive(Debug, Default)]
@@ -80,7 +83,7 @@ impl Mentions {
 
     /// Returns every lane that a block asked for may lie in.
     pub(crate) fn lanes(&self) -> BTreeSet<LaneId> {
-        self.systems.values().flat_map(Mentioned::all_lanes).collect()
+        self.systems.iter().flat_map(|(system, named)| named.all_lanes(system)).collect()
     }
 
     /// Returns the addresses and prefixes of what was asked for, as lines have them.
@@ -103,25 +106,36 @@ impl Mentions {
 }
 
 impl Mentioned {
-    /// Returns the lanes in which one of these may lie: a block lies in one lane, unless the block
-    /// size was changed.
-    pub(crate) fn lanes<'a>(
+    /// Returns the lanes in which one of these blocks may lie: a block lies in one lane, unless the
+    /// block size was changed.
+    pub(crate) fn lanes_of_blocks<'a>(
         &'a self,
-        holdings: impl Iterator<Item = &'a Holding>,
+        system: &System,
+        blocks: impl Iterator<Item = &'a Holding>,
     ) -> BTreeSet<LaneId> {
-        let namings = holdings.filter_map(|holding| self.holdings.get(holding));
+        let namings = blocks.filter_map(|block| self.holdings.get(block));
         let lanes: BTreeSet<LaneId> = namings.flat_map(|naming| &naming.lanes).copied().collect();
         let is_settled = self.sizes.len() <= 1;
-        if lanes.is_empty() || !is_settled { self.all_lanes().collect() } else { lanes }
+        if lanes.is_empty() || !is_settled { self.all_lanes(system).collect() } else { lanes }
     }
 
-    /// Returns all lanes of its shards; one lane is for all prefixes, and without translation for
-    /// all addresses.
-    fn all_lanes(&self) -> impl Iterator<Item = LaneId> {
-        let is_whole = self.sizes.len() == 1 && self.sizes.contains(&(1 << 16));
-        let is_one = is_whole || self.is_of_prefix;
-        let lanes = if is_one { ADDRESS_LANE..ADDRESS_LANE + 1 } else { 0..LANES };
+    /// Returns all lanes of its shards in which there may be records of what was asked for. A
+    /// standalone node has all claims in one lane.
+    pub(crate) fn all_lanes(&self, system: &System) -> impl Iterator<Item = LaneId> {
+        let is_whole = self.sizes.len() == 1 && self.sizes.contains(&ALL_PORTS);
+        let is_of_claims = is_whole || self.is_of_prefix;
+        let lanes = match system {
+            System::Node(_) if is_of_claims => PORTLESS_LANE..PORTLESS_LANE + 1,
+            System::Node(_) | System::Shard(_) => 0..LANES,
+        };
         self.shards.iter().flat_map(move |&shard| lanes.clone().map(move |lane| (shard, lane)))
+    }
+
+    /// Whether what was asked for may be something that homes claim.
+    pub(crate) fn may_be_claimed(&self) -> bool {
+        self.is_of_prefix
+            || self.sizes.contains(&ALL_PORTS)
+            || self.holdings.keys().any(|holding| holding.is_claim())
     }
 }
 

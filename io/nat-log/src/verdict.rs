@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::answer::{Begin, BlockHolder, LogAnswer, LogVerdict, Missing, Reason};
 use crate::history::{History, LaneId, LifeId, LoggedIncarnation};
-use crate::holding::{Holding, HomeHolding};
+use crate::holding::HomeHolding;
 use crate::line::system_time;
 use crate::lineage::{LineageKind, LoggedLineage};
 use crate::mentions::{Mentioned, Mentions, System};
@@ -18,9 +18,11 @@ pub(crate) struct Court<'a> {
     pub(crate) history: &'a History,
 }
 
-/// What one lane shows about a block, or about a home's claim of a prefix.
+/// What one lane shows about a block, or about a home's claim.
 struct Testimony {
     lane: LaneId,
+    /// The claim that it is about; `None`: blocks, or what no record names.
+    claim: Option<HomeHolding>,
     timeline: Timeline,
 }
 
@@ -43,7 +45,7 @@ impl LogAnswer {
 
 impl Court<'_> {
     pub(crate) fn answer(&self) -> LogAnswer {
-        let systems: Vec<Vec<Testimony>> = self
+        let mut systems: Vec<Vec<Testimony>> = self
             .mentions
             .systems()
             .map(|(system, named)| self.testimonies(system, named))
@@ -66,6 +68,7 @@ impl Court<'_> {
             answer.missing = vec![Missing::not_named()];
             return answer;
         }
+        systems.iter_mut().for_each(|system| leave_out_doubts_of_holders(system, interval));
         let (mut holders, mut missing) = (BTreeSet::new(), BTreeSet::new());
         let is_holding = |system: &Vec<Testimony>| {
             system.iter().all(|it| !it.is_in_doubt(interval))
@@ -82,7 +85,7 @@ impl Court<'_> {
             let doubts = doubts.filter(|it| interval.meets(it) && !(has_holder && it.is_outside));
             missing.extend(doubts.map(|it| self.missing(it, testimony.lane)));
         }
-        answer.holders = holders.into_iter().collect();
+        answer.holders = joined(holders);
         answer.missing = missing.into_iter().collect();
         answer.verdict = self.verdict(&answer);
         answer
@@ -115,30 +118,38 @@ impl Court<'_> {
     /// which they may lie.
     fn testimonies(&self, system: &System, named: &Mentioned) -> Vec<Testimony> {
         let about = self.question.about;
-        let mut all = Vec::new();
-        if let About::Port(..) = about {
-            let is_it = |held: &HomeHolding| about.is_named_by(held);
-            self.add(&mut all, system, named.lanes(named.holdings.keys()), &is_it);
-            return all;
-        }
-        for (holding, naming) in &named.holdings {
-            let lanes = named.lanes(std::iter::once(holding));
-            if let Holding::Prefix(_) = holding {
-                // Two homes may hold it at a time.
-                for home in &naming.homes {
-                    let is_it = |held: &HomeHolding| (held.home, held.holding) == (*home, *holding);
-                    self.add(&mut all, system, lanes.clone(), &is_it);
-                }
-            } else {
-                self.add(&mut all, system, lanes, &|held| held.holding == *holding);
+        let is_of_port = matches!(about, About::Port(..));
+        let (mut all, mut of_claims) = (Vec::new(), Vec::new());
+        let blocks = || named.holdings.keys().filter(|holding| !holding.is_claim());
+        if is_of_port {
+            let is_it = |held: &HomeHolding| about.is_named_by(held) && !held.holding.is_claim();
+            if !named.may_be_claimed() || blocks().next().is_some() {
+                let lanes = named.lanes_of_blocks(system, blocks());
+                self.add(&mut all, system, lanes, &Subject::Blocks(&is_it));
+            }
+        } else {
+            for block in blocks() {
+                let lanes = named.lanes_of_blocks(system, std::iter::once(block));
+                let is_it = |held: &HomeHolding| held.holding == *block;
+                self.add(&mut all, system, lanes, &Subject::Blocks(&is_it));
             }
         }
-        // Blocks that no record names, and homes that no record names with the prefix.
-        let lanes = named.lanes(std::iter::empty());
-        self.add(&mut all, system, lanes, &|_| false);
-        if let About::Ipv6(_) = about {
-            leave_out_brief_doubts(&mut all);
+        for (&holding, naming) in named.holdings.iter().filter(|(it, _)| it.is_claim()) {
+            for &home in &naming.homes {
+                let claim = Subject::Claim(HomeHolding { home, holding });
+                self.add(&mut of_claims, system, named.all_lanes(system), &claim);
+            }
         }
+        // Blocks that no record names, and homes that no record names with what they claimed.
+        if named.may_be_claimed() {
+            self.add(&mut of_claims, system, named.all_lanes(system), &Subject::UnnamedClaims);
+        } else if !is_of_port {
+            self.add(&mut all, system, named.all_lanes(system), &Subject::Blocks(&|_| false));
+        }
+        if is_of_port || matches!(about, About::Ipv6(_)) {
+            leave_out_brief_doubts(&mut of_claims);
+        }
+        all.append(&mut of_claims);
         all
     }
 
@@ -146,23 +157,37 @@ impl Court<'_> {
         &self,
         all: &mut Vec<Testimony>,
         system: &System,
-        lanes: BTreeSet<LaneId>,
-        is_subject: &dyn Fn(&HomeHolding) -> bool,
+        lanes: impl IntoIterator<Item = LaneId>,
+        subject: &Subject<'_>,
     ) {
         for lane in lanes {
-            let lineages = self.lineages(system, lane);
-            let timeline = play(&lineages, self.question.clock_error_ms(), is_subject);
-            all.push(Testimony { lane, timeline });
+            let is_of_claims = !matches!(subject, Subject::Blocks(_));
+            let lineages = self.lineages(system, lane, is_of_claims);
+            let timeline =
+                play(&lineages, self.question.clock_error_ms(), |held| subject.is_it(held));
+            let claim = match subject {
+                Subject::Claim(claim) => Some(*claim),
+                Subject::Blocks(_) | Subject::UnnamedClaims => None,
+            };
+            all.push(Testimony { lane, claim, timeline });
         }
     }
 
-    /// Returns the owners of a lane, one after the other.
-    fn lineages(&self, system: &System, lane: LaneId) -> Vec<LoggedLineage<'_>> {
+    /// Returns the owners of a lane, one after the other. For claims without the members that did
+    /// not record them by lane, as if their logs were missing.
+    fn lineages(
+        &self,
+        system: &System,
+        lane: LaneId,
+        is_of_claims: bool,
+    ) -> Vec<LoggedLineage<'_>> {
         let owners = self.history.lanes.get(&lane);
         let node = match system {
             System::Shard(_) => {
                 let owners = owners.into_iter().flat_map(|owners| owners.values());
-                let lineages = owners.filter(|owner| owner.epoch > 0).map(|owner| LoggedLineage {
+                let owners =
+                    owners.filter(|owner| owner.epoch > 0 && (owner.has_claims || !is_of_claims));
+                let lineages = owners.map(|owner| LoggedLineage {
                     owner,
                     life: self.life(owner.life),
                     kind: LineageKind::Member,
@@ -235,27 +260,89 @@ impl Court<'_> {
     }
 }
 
-/// Leaves out the doubts about a home of a prefix that are too short for it if another home held
-/// the prefix throughout, and this one neither before nor after.
+/// Leaves out the doubts about a home's claim that are too short for it if, at the same worker,
+/// another home held the same throughout, and this one neither before nor after.
 fn leave_out_brief_doubts(all: &mut [Testimony]) {
-    let held: Vec<_> = all.iter().map(|it| (it.lane, it.timeline.tenancies.clone())).collect();
-    for (Testimony { lane, timeline }, (_, own)) in all.iter_mut().zip(&held) {
+    let held: Vec<Tenancy> = all.iter().flat_map(|it| it.timeline.tenancies.clone()).collect();
+    for Testimony { claim, timeline, .. } in all {
         timeline.doubts.retain(|doubt| {
-            let (true, Some(from_ms), Some(until_ms)) =
-                (doubt.is_brief, doubt.from_ms, doubt.until_ms)
+            let (true, Some(from_ms), Some(until_ms), Some((life, _))) =
+                (doubt.is_brief, doubt.from_ms, doubt.until_ms, doubt.owner)
             else {
                 return true;
             };
-            let others = held.iter().filter(|(held_in, _)| held_in == lane);
-            let is_throughout = others.flat_map(|(_, tenancies)| tenancies).any(|it| {
-                it.begin_ms <= from_ms && it.end_ms.is_none_or(|end_ms| until_ms <= end_ms)
+            let is_throughout = held.iter().any(|it| {
+                it.lives.contains(&life)
+                    && it.begin_ms <= from_ms
+                    && it.end_ms.is_none_or(|end_ms| until_ms <= end_ms)
             });
-            let is_near = own.iter().any(|it| {
+            let is_near = held.iter().filter(|it| Some(it.held) == *claim).any(|it| {
                 let end_ms = it.may_last_ms.or(it.end_ms);
                 it.begin_ms <= until_ms && end_ms.is_none_or(|end_ms| from_ms <= end_ms)
             });
             !is_throughout || is_near
         });
+    }
+}
+
+/// Leaves out the doubts whether a home had a claim in one lane if it had the same in another lane
+/// all the time asked about.
+fn leave_out_doubts_of_holders(all: &mut [Testimony], interval: Interval) {
+    let is_throughout = |it: &&Testimony| {
+        !it.is_in_doubt(interval)
+            && it.timeline.tenancies.iter().any(|tenancy| interval.is_within(tenancy))
+    };
+    let held: Vec<HomeHolding> =
+        all.iter().filter(is_throughout).filter_map(|it| it.claim).collect();
+    for it in all {
+        if it.claim.is_some_and(|claim| held.contains(&claim)) {
+            it.timeline.doubts.clear();
+        }
+    }
+}
+
+/// Joins the tenancies of one claim that overlap: those of several lanes.
+fn joined(holders: BTreeSet<BlockHolder>) -> Vec<BlockHolder> {
+    let mut all: Vec<BlockHolder> = Vec::new();
+    for holder in holders {
+        let is_same = |it: &&mut BlockHolder| {
+            let claim = |it: &BlockHolder| (it.shard, it.subscriber, it.gre_key, it.holding);
+            claim(it) == claim(&holder)
+                && holder.holding.is_claim()
+                && it.until.is_none_or(|until| Some(until) >= holder.from)
+        };
+        let Some(before) = all.iter_mut().find(is_same) else {
+            all.push(holder);
+            continue;
+        };
+        if before.until.is_some_and(|until| holder.until.is_none_or(|later| until < later)) {
+            (before.until, before.end) = (holder.until, holder.end);
+        }
+        for node in holder.nodes {
+            if !before.nodes.contains(&node) {
+                before.nodes.push(node);
+            }
+        }
+    }
+    all
+}
+
+/// What a testimony is about.
+enum Subject<'a> {
+    /// The blocks for which this holds.
+    Blocks(&'a dyn Fn(&HomeHolding) -> bool),
+    Claim(HomeHolding),
+    /// Claims that no record names.
+    UnnamedClaims,
+}
+
+impl Subject<'_> {
+    fn is_it(&self, held: &HomeHolding) -> bool {
+        match self {
+            Self::Blocks(is_it) => is_it(held),
+            Self::Claim(claim) => claim == held,
+            Self::UnnamedClaims => false,
+        }
     }
 }
 
@@ -288,6 +375,12 @@ impl Interval {
             Some(end_ms) => self.overlaps(tenancy.begin_ms, end_ms),
             None => tenancy.begin_ms <= self.until_ms,
         }
+    }
+
+    /// Whether the tenancy lasts from its beginning to its end.
+    fn is_within(self, tenancy: &Tenancy) -> bool {
+        let is_after = tenancy.end_ms.is_none_or(|end_ms| self.until_ms <= end_ms);
+        tenancy.begin_ms <= self.from_ms && is_after
     }
 
     fn meets(self, doubt: &LogDoubt) -> bool {

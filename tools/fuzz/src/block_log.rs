@@ -94,7 +94,10 @@ impl Record {
             }
             "lane-taken" => format!("{lane}\"before\":{number},"),
             "lane-left" => lane,
-            "lane-listed" => format!("{lane}\"blocks\":1,\"from\":{number},"),
+            "lane-listed" => {
+                let by_lane = if self.home > 50 { "\"claims_by_lane\":true," } else { "" };
+                format!("{lane}\"blocks\":1,\"from\":{number},{by_lane}")
+            }
             "log-opened" => format!("\"clustered\":{},", self.home > 100),
             _ => String::new(),
         };

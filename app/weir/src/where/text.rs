@@ -186,7 +186,12 @@ mod tests {
             "\"subscriber\":\"10.200.0.1\",\"public\":\"203.0.113.1\",\"ports\":\"1024-1279\",";
         line(1, "log-opened", "\"clustered\":true,", 1);
         line(1, "lane-taken", &format!("{lane}1,"), 2);
-        line(1, "lane-listed", &format!("{lane}2,\"blocks\":0,\"from\":1,"), 3);
+        line(
+            1,
+            "lane-listed",
+            &format!("{lane}2,\"blocks\":0,\"from\":1,\"claims_by_lane\":true,"),
+            3,
+        );
         line(10, "block-allocated", &format!("{lane}3,{block}"), 4);
         line(30, "log-mark", "", 5);
         log
@@ -194,19 +199,24 @@ mod tests {
 
     #[test]
     fn an_answer_about_an_ipv6_address_names_its_prefix() {
-        let line = |sec: u32, event: &str, index: u32, fields: &str| {
+        let of_lane = |lane: u32, sec: u32, event: &str, index: u32, fields: &str| {
             format!(
-                "{{\"time\":\"1970-01-01T00:00:{sec:02}.000Z\",\"event\":\"{event}\",\"shard\":1,\"lane\":0,\
-                 \"epoch\":3,\"index\":{index},{fields}\"node\":\"n1\",\"boot\":\"{:032x}\",\
-                 \"sequence\":{index}}}\n",
-                7
+                "{{\"time\":\"1970-01-01T00:00:{sec:02}.000Z\",\"event\":\"{event}\",\"shard\":1,\"lane\":{lane},\
+                 \"epoch\":3,\"index\":{index},{fields}\"node\":\"n1\",\"boot\":\"{lane:032x}\",\
+                 \"sequence\":{index}}}\n"
             )
         };
+        let listed = "\"blocks\":0,\"from\":1,\"claims_by_lane\":true,";
+        let begin = |lane: u32| {
+            of_lane(lane, 1, "lane-taken", 1, "") + &of_lane(lane, 1, "lane-listed", 2, listed)
+        };
+        let others = (1..8).map(|lane| begin(lane) + &of_lane(lane, 45, "lane-left", 3, ""));
+        let line = |sec, event, index, fields: &str| of_lane(0, sec, event, index, fields);
         let claim = |home: u32| {
             format!("\"subscriber\":\"10.200.0.{home}\",\"prefix\":\"2001:db8:1000:1::/64\",")
         };
-        let log = line(1, "lane-taken", 1, "")
-            + &line(1, "lane-listed", 2, "\"blocks\":0,\"from\":1,")
+        let log = others.collect::<String>()
+            + &begin(0)
             + &line(10, "prefix-claimed", 3, &claim(1))
             + &line(20, "prefix-claimed", 4, &claim(2))
             + &line(40, "prefix-released", 5, &claim(1));

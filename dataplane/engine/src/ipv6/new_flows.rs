@@ -20,7 +20,7 @@ pub(crate) struct NewFlows6<F> {
     frames: Vec<F>,
     packets: Vec<WaitingPacket6>,
     /// Bits of the hashes of `packets`.
-    seen: Box<[u64; SEEN_WORDS]>,
+    seen: Box<[u64]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl<F> NewFlows6<F> {
         Self {
             frames: Vec::with_capacity(slots),
             packets: Vec::with_capacity(slots),
-            seen: Box::new([0; SEEN_WORDS]),
+            seen: vec![0; if slots == 0 { 0 } else { SEEN_WORDS }].into(),
         }
     }
 
@@ -104,7 +104,7 @@ impl<F: Frame> Engine<F> {
         for one in &mut *packets {
             one.likely = self.nat.prefetch_subscriber(one.hash_of_home);
         }
-        **seen = [0; SEEN_WORDS];
+        seen.fill(0);
         for (frame, one) in frames.drain(..).zip(packets.drain(..)) {
             let WaitingPacket6 { at, may_be_behind, home, likely, .. } = one;
             let packet = &states[usize::from(at)];

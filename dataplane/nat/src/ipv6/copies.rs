@@ -138,7 +138,8 @@ impl Nat {
             false => NO_ADDRESS,
         };
         let subscriber = self.find_or_create(home, paired)?;
-        let Some(claim) = self.hold_copied_prefix(home, image.inside.address, created) else {
+        let (_, lane) = lane_of(self.mappings.slab_of(id));
+        let Some(claim) = self.hold_copied_prefix(home, image.inside.address, lane, created) else {
             self.dismiss_home(subscriber);
             return None;
         };

@@ -16,12 +16,14 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use ipnet::Ipv6Net;
+use weir_flow::SlabId;
 
 use crate::admin::facet::AdminMut;
 use crate::endpoint::{Home, OuterAddress, ShardIndex, Tick};
 use crate::ipv6::flow_record::NO_CLAIM;
 use crate::nat::Nat;
 use crate::packet::Refusal;
+use crate::replication::lane::lane_of;
 use crate::subscribers::address_owner::HeldAddress;
 
 /// Least length of a delegated prefix, bits (RFC 6177: a site gets no more than a /48).
@@ -208,6 +210,7 @@ impl Nat {
         &mut self,
         home: &Home,
         inside: u128,
+        lane: u8,
         created: Tick,
     ) -> Option<u32> {
         if !matches!(self.policy.live.delegation, Some(Delegation::Claim { .. })) {
@@ -215,13 +218,20 @@ impl Nat {
         }
         let owner = self.owner(home);
         let held = HeldAddress::Prefix((inside >> 64) as u64);
-        self.claims.hold(held, owner, created, &mut self.events)
+        self.claims.hold(held, owner, lane, created, &mut self.events)
     }
 
-    /// Notes that a flow for which a prefix was claimed stands.
-    pub(crate) fn note_claim_use(&mut self, claim: u32, now: Tick) {
+    /// Notes that a flow for which a prefix was claimed stands in this lane.
+    pub(crate) fn note_claim_use(&mut self, claim: u32, slab: SlabId, now: Tick) {
         if claim != NO_CLAIM {
-            self.claims.note_use(claim, now, &mut self.events);
+            self.claims.note_use(claim, lane_of(slab).1, now, &mut self.events);
+        }
+    }
+
+    /// Notes that this worker, the owner of a lane, carries a flow of another owner's lane.
+    pub(crate) fn note_carried_claim(&mut self, claim: u32, lane: u8) {
+        if claim != NO_CLAIM {
+            self.claims.log_use(claim, lane, &mut self.events);
         }
     }
 

@@ -127,7 +127,7 @@ impl Nat {
         if self.lanes.is_any_marked {
             self.mark_flow6_begun(slab, id);
         }
-        self.note_claim_use(claim, now);
+        self.note_claim_use(claim, slab, now);
         Ok(id)
     }
 

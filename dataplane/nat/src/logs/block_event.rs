@@ -17,7 +17,7 @@ use weir_flow::SlabId;
 use weir_ids::{Epoch, LANES, ShardId};
 
 use crate::endpoint::{OuterAddress, ShardIndex, Tick};
-use crate::replication::lane::slab_of;
+use crate::replication::lane::{ALL_LANES, slab_of};
 
 /// Events that can wait to be read. Reading once per burst, the ring never fills: a packet opens
 /// one block at most.
@@ -25,10 +25,6 @@ const EVENTS_MAX: usize = 16_384;
 
 /// Every lane is looked at once in this time.
 const ROUND_SEC: usize = 60;
-
-/// The lane whose owner logs the addresses of a shard that translates nothing, and the prefixes
-/// that homes have claimed.
-pub(crate) const ADDRESS_LANE: u32 = 0;
 
 /// A port block and the home it belongs to; without translation an address with all its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,7 +73,7 @@ pub enum BlockEventKind {
     Released(HomeBlock),
     /// Part of a listing: the home has the block at present.
     Held(HomeBlock),
-    /// A home's IPv6 prefix; those of all lanes are logged in lane 0.
+    /// A home's IPv6 prefix, from which it has flows in the lane.
     Prefix(HoldingChange, HomePrefix),
     /// A listing is complete.
     Listed {
@@ -136,8 +132,8 @@ pub(crate) struct BlockEvents {
     lost_total: u64,
     /// Indexed by slab.
     lanes: Box<[LaneLog]>,
-    /// Shards whose addresses this worker logs, and their indexes here.
-    shards: BTreeMap<ShardId, ShardIndex>,
+    /// Shards, their indexes here, and the lanes that this worker owns, a bit each.
+    shards: BTreeMap<ShardId, (ShardIndex, u8)>,
     /// Lanes to be listed.
     unlisted: VecDeque<SlabId>,
     listing: Option<BlockListing>,
@@ -154,7 +150,7 @@ impl BlockEvents {
             ring: VecDeque::with_capacity(EVENTS_MAX),
             lost_total: 0,
             lanes: vec![LaneLog::NEW; shards_max * LANES].into(),
-            shards: shards.zip((0..).map(ShardIndex)).collect(),
+            shards: shards.zip((0..).map(|index| (ShardIndex(index), ALL_LANES))).collect(),
             unlisted: VecDeque::with_capacity(shards_max * LANES),
             listing: None,
             looked_at: 0,
@@ -176,19 +172,25 @@ impl BlockEvents {
         }
     }
 
-    /// Logs an event of an address, if this worker logs the shard's addresses. Returns whether it
-    /// does.
-    pub(crate) fn push_address(&mut self, shard: ShardId, kind: BlockEventKind) -> bool {
-        let Some(&index) = self.shards.get(&shard) else { return false };
-        self.push(slab_of(index, ADDRESS_LANE), shard, kind);
-        true
+    /// Returns the lanes of these that this worker owns, a bit each.
+    pub(crate) fn owned(&self, shard: ShardId, lanes: u8) -> u8 {
+        self.shards.get(&shard).map_or(0, |(_, owned)| owned & lanes)
+    }
+
+    /// Logs an event of what a home has claimed in these lanes, a bit each, all of them owned by
+    /// this worker.
+    pub(crate) fn push_claim(&mut self, shard: ShardId, lanes: u8, kind: BlockEventKind) {
+        let Some(&(index, _)) = self.shards.get(&shard) else { return };
+        let from_first_to_last = lanes.trailing_zeros()..u8::BITS - lanes.leading_zeros();
+        for lane in from_first_to_last.filter(|lane| lanes >> lane & 1 != 0) {
+            self.push(slab_of(index, lane), shard, kind);
+        }
     }
 
     /// Records that this worker owns a lane and logs what happens in it.
     pub(crate) fn own(&mut self, (shard, index): (ShardId, ShardIndex), lane: u32) {
-        if lane == ADDRESS_LANE {
-            self.shards.insert(shard, index);
-        }
+        let (_, lanes) = self.shards.entry(shard).or_insert((index, 0));
+        *lanes |= 1 << lane;
     }
 
     /// Begins the log of a lane that this worker has owned since this epoch. If it has owned the
@@ -215,8 +217,8 @@ impl BlockEvents {
     /// Ends the log of a lane that this worker does not own any more.
     pub(crate) fn end(&mut self, (shard, index): (ShardId, ShardIndex), lane: u32) {
         let slab = slab_of(index, lane);
-        if lane == ADDRESS_LANE {
-            self.shards.remove(&shard);
+        if let Some((_, lanes)) = self.shards.get_mut(&shard) {
+            *lanes &= !(1 << lane);
         }
         self.unlisted.retain(|&unlisted| unlisted != slab);
         self.listing = self.listing.filter(|listing| listing.slab != slab);
@@ -231,6 +233,7 @@ impl BlockEvents {
             self.end((shard, index), lane);
             self.lanes[slab_of(index, lane).0 as usize] = LaneLog::NEW;
         }
+        self.shards.remove(&shard);
     }
 
     /// Looks once a second at a part of the lanes, so that each is looked at every minute: given a

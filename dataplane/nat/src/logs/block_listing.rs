@@ -6,7 +6,7 @@ use weir_ids::{Epoch, ShardId};
 
 use crate::admin::facet::{Admin, AdminMut};
 use crate::endpoint::{ShardIndex, Tick};
-use crate::logs::block_event::{ADDRESS_LANE, BlockEvent, BlockEventKind, BlockListing};
+use crate::logs::block_event::{BlockEvent, BlockEventKind, BlockListing};
 use crate::nat::Nat;
 use crate::replication::facet::ReplicaMut;
 use crate::replication::lane::{lane_of, slab_of};
@@ -25,10 +25,8 @@ impl ReplicaMut<'_> {
         let slab = slab_of(shard, lane.into());
         let nat = &mut *self.nat;
         assert!(nat.lanes.get(slab).is_owned, "only the owner of a lane logs that it was taken");
-        if speaks(nat.policy.enabled, slab) {
-            let shard = (nat.shards.id(shard), shard);
-            nat.events.begin(shard, lane.into(), epoch, before, nat.now);
-        }
+        let shard = (nat.shards.id(shard), shard);
+        nat.events.begin(shard, lane.into(), epoch, before, nat.now);
     }
 }
 
@@ -50,13 +48,10 @@ impl AdminMut<'_> {
     /// True if a listing is due or under way: of a lane that was taken, and of each owned lane
     /// every hour.
     pub fn is_listing_due(&mut self) -> bool {
-        let Nat { lanes, policy, now, events, .. } = &mut *self.nat;
+        let Nat { lanes, now, events, .. } = &mut *self.nat;
         let is_due = |slab: SlabId, listed: Tick| {
             let lane = lanes.get(slab);
-            lane.is_present
-                && lane.is_owned
-                && speaks(policy.enabled, slab)
-                && now.since(listed) >= LISTING_SEC
+            lane.is_present && lane.is_owned && now.since(listed) >= LISTING_SEC
         };
         events.is_listing_due(*now, is_due)
     }
@@ -70,9 +65,8 @@ impl AdminMut<'_> {
             (false, true) => self.nat.list_ports(listing, budget),
             (false, false) => self.nat.list_owners(listing, shard, budget),
         };
-        let has_prefixes = lane_of(listing.slab).1 == ADDRESS_LANE as u8;
         match is_done {
-            true if has_prefixes && !listing.is_at_prefixes => {
+            true if !listing.is_at_prefixes => {
                 (listing.position, listing.is_at_prefixes) = (0, true);
                 self.nat.events.note_listing(listing);
             }
@@ -106,15 +100,10 @@ impl Nat {
     ) -> (BlockListing, bool) {
         let Self { owners, claims, events, .. } = self;
         let owners = if listing.is_at_prefixes { claims } else { owners };
-        let from = listing.position;
-        let (position, logged, is_done) = owners.list(shard, from, budget, events);
+        let (lane, from) = (lane_of(listing.slab).1, listing.position);
+        let (position, logged, is_done) = owners.list((shard, lane), from, budget, events);
         listing.position = position;
         listing.blocks += logged;
         (listing, is_done)
     }
-}
-
-/// Whether events of this lane are logged: without translation one lane stands for all.
-fn speaks(is_translating: bool, slab: SlabId) -> bool {
-    is_translating || lane_of(slab).1 == ADDRESS_LANE as u8
 }

@@ -349,8 +349,8 @@ impl Nat {
         if self.policy.enabled {
             return Some((subscriber, copy.place.address));
         }
-        let Some(address) = self.hold_copied_address(&home, copy.image.inside().address, created)
-        else {
+        let (inside, (_, lane)) = (copy.image.inside().address, lane_of(slab));
+        let Some(address) = self.hold_copied_address(&home, inside, lane, created) else {
             self.dismiss_home(subscriber);
             return None;
         };

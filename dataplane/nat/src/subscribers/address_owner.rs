@@ -15,10 +15,12 @@
 //! open flows itself. Two workers that did not reach each other may each have let another home in:
 //! then both homes have an entry, their flows go on, and only the home that was first opens more.
 //! An established packet needs no look-up here: its mapping names its home.
+//!
+//! A worker logs an address in each lane that it owns and in which the home has begun a flow since
+//! it has the address, until the address is free here. So two workers that did not reach each other
+//! log what they let in, each in lanes of its own.
 
 mod listing;
-
-use std::collections::HashMap;
 
 use weir_flow::{Hash, HashKey, Index, OutOfMemory, Region};
 use weir_ids::ShardId;
@@ -29,6 +31,7 @@ use crate::ipv6::Delegation;
 use crate::logs::block_event::{BlockEventKind, BlockEvents, HoldingChange, HomeBlock, HomePrefix};
 use crate::nat::Nat;
 use crate::packet::Refusal;
+use crate::replication::lane::LANES;
 
 const NONE: u32 = u32::MAX;
 /// Addresses that there is room for: this many, and some for each home.
@@ -115,9 +118,12 @@ struct OwnedAddress {
     next: u32,
     /// Whether a flow has stood here, or has only been attempted.
     is_used: bool,
-    /// Whether this worker has logged that the home has the address. The owner of one lane logs it,
-    /// for its own flows and for copies.
-    is_logged: bool,
+    /// Lanes in which flows of the home have stood since it has the address, copies included, and
+    /// the lane in which this worker logs it for the flows that it carries for others; a bit each.
+    lanes: u8,
+    /// Lanes, of those that this worker owned then, in which it has logged that the home has the
+    /// address.
+    logged: u8,
 }
 
 impl OwnedAddress {
@@ -130,7 +136,8 @@ impl OwnedAddress {
         previous: NONE,
         next: NONE,
         is_used: false,
-        is_logged: false,
+        lanes: 0,
+        logged: 0,
     };
 
     fn is_over(&self, hold_sec: u32, now: Tick) -> bool {
@@ -181,6 +188,8 @@ pub(crate) struct AddressOwners {
     /// The ends of the list of resting entries.
     oldest: u32,
     newest: u32,
+    /// Entries, of all shards, whose home has had flows in each lane.
+    in_lane: [u32; LANES as usize],
 }
 
 impl AddressOwners {
@@ -198,6 +207,7 @@ impl AddressOwners {
             free_head: if capacity > 0 { 0 } else { NONE },
             oldest: NONE,
             newest: NONE,
+            in_lane: [0; LANES as usize],
         })
     }
 
@@ -276,6 +286,7 @@ impl AddressOwners {
         &mut self,
         address: HeldAddress,
         owner: Owner,
+        lane: u8,
         created: Tick,
         events: &mut BlockEvents,
     ) -> Option<u32> {
@@ -286,7 +297,7 @@ impl AddressOwners {
         if created.since(entry.since) == 0 {
             entry.since = created;
         }
-        self.log_use(slot, events);
+        self.log_use(slot, lane, events);
         Some(slot)
     }
 
@@ -331,21 +342,33 @@ impl AddressOwners {
     }
 
     /// Records that a flow in an owned lane stands.
-    pub(crate) fn note_use(&mut self, slot: u32, now: Tick, events: &mut BlockEvents) {
+    pub(crate) fn note_use(&mut self, slot: u32, lane: u8, now: Tick, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
         if !std::mem::replace(&mut entry.is_used, true) {
             entry.since = now;
         }
-        self.log_use(slot, events);
+        if entry.lanes >> lane & 1 == 0 {
+            self.log_use(slot, lane, events);
+        }
     }
 
-    /// Logs that the home has the address, if this worker is the one to log it.
-    fn log_use(&mut self, slot: u32, events: &mut BlockEvents) {
+    /// Records that the home has a flow in this lane, or one of another lane that the owner of this
+    /// lane carries. Logs the first one if this worker owns the lane: a lane that is taken is
+    /// listed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn log_use(&mut self, slot: u32, lane: u8, events: &mut BlockEvents) {
         let entry = &mut self.slots[slot as usize];
-        if !entry.is_logged {
-            let event = entry.event(HoldingChange::Taken);
-            entry.is_logged = events.push_address(entry.owner.shard, event);
+        let bit = 1 << lane;
+        if entry.lanes & bit != 0 {
+            return;
         }
+        entry.lanes |= bit;
+        entry.logged |= events.owned(entry.owner.shard, bit);
+        if entry.logged & bit != 0 {
+            events.push_claim(entry.owner.shard, bit, entry.event(HoldingChange::Taken));
+        }
+        self.in_lane[usize::from(lane)] += 1;
     }
 
     /// Removes a record. After the last one the address rests; one that no flow stood on is free at
@@ -405,31 +428,13 @@ impl AddressOwners {
         assert!(entry.records == 0, "an address that is freed has no record");
         let was_indexed = self.index.remove(self.hash(entry.held), slot);
         assert!(was_indexed, "an owner is in the index");
-        if entry.is_logged {
-            events.push_address(entry.owner.shard, entry.event(HoldingChange::Released));
+        for lane in 0..LANES {
+            self.in_lane[lane as usize] -= u32::from(entry.lanes >> lane & 1);
         }
+        let logged = events.owned(entry.owner.shard, entry.logged);
+        events.push_claim(entry.owner.shard, logged, entry.event(HoldingChange::Released));
         self.slots[slot as usize] = OwnedAddress { next: self.free_head, ..OwnedAddress::FREE };
         self.free_head = slot;
-    }
-
-    /// For tests; `records` holds the number of mapping records by slot.
-    ///
-    /// # Panics
-    /// If an address is lost or counted wrongly.
-    #[cfg_attr(not(any(test, feature = "audit")), expect(dead_code, reason = "for audits"))]
-    pub(crate) fn audit(&self, records: &HashMap<u32, u32>) {
-        let (mut resting, mut slot, mut previous) = (0, self.oldest, NONE);
-        while slot != NONE {
-            let entry = &self.slots[slot as usize];
-            assert!(entry.records == 0 && entry.previous == previous && entry.is_used);
-            resting += 1;
-            (previous, slot) = (slot, entry.next);
-        }
-        assert_eq!(self.newest, previous);
-        for (&slot, &records) in records {
-            assert_eq!(self.slots[slot as usize].records, records, "records of an address");
-        }
-        assert_eq!(self.index.len(), records.len() + resting, "an address has records or rests");
     }
 }
 
@@ -460,16 +465,17 @@ impl Nat {
         &mut self,
         home: &Home,
         address: u32,
+        lane: u8,
         created: Tick,
     ) -> Option<u32> {
         let owner = self.owner(home);
-        self.owners.hold(HeldAddress::Address(address), owner, created, &mut self.events)
+        self.owners.hold(HeldAddress::Address(address), owner, lane, created, &mut self.events)
     }
 
-    /// Records that the flow that an address was claimed for stands.
+    /// Records that this worker, the owner of a lane, carries a flow of another owner's lane.
     #[cold]
-    pub(crate) fn note_address_use(&mut self, slot: u32, now: Tick) {
-        self.owners.note_use(slot, now, &mut self.events);
+    pub(crate) fn note_carried_address(&mut self, slot: u32, lane: u8) {
+        self.owners.log_use(slot, lane, &mut self.events);
     }
 
     /// Removes the record that an address was claimed or held for.

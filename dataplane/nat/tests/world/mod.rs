@@ -1,6 +1,7 @@
 //! A NAT, homes behind it and servers outside, for tests of what both sides see.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod ipv6;
 pub(crate) mod pair;
 
 use weir_nat::*;

@@ -465,9 +465,9 @@ fn an_address_has_many_homes_and_a_home_many_blocks() {
     assert_eq!(search(&all[..1], home, 15_000, 50_000), (CannotSay, vec![7], vec![ports[0]]));
 }
 
-/// Without translation a home has a whole address, which the owner of lane 0 records.
+/// Without translation a home has a whole address, which is recorded in each lane with flows of it.
 #[test]
-fn an_address_with_all_its_ports_is_recorded_in_one_lane() {
+fn an_address_with_all_its_ports_is_recorded_in_the_lanes_of_its_flows() {
     let first = LaneBlock { lane: 0, epoch: 3, block: 0 };
     let (mut n1, mut n2) = (NodeLog::new("n1", 0), NodeLog::new("n2", 0));
     for node in [&mut n1, &mut n2] {
@@ -487,17 +487,18 @@ fn an_address_with_all_its_ports_is_recorded_in_one_lane() {
             *line = line.replace("\"1024-1279\"", "\"0-65535\"");
         }
     }
-    let logs = [n1, n2];
+    let others = NodeLog::of_others(&[0], 10_000, 60_000);
+    let logs = [n1, others, n2];
     for port in [0, 1100, 65_535] {
         assert_eq!(ask(&logs, port, 15_000), (Nobody, vec![]));
         assert_eq!(ask(&logs, port, 25_000), (Held, vec![7]));
         assert_eq!(ask(&logs, port, 35_000), (Held, vec![7]));
         assert_eq!(ask(&logs, port, 45_000), (Nobody, vec![]));
-        assert_eq!(ask(&logs[..1], port, 45_000), (CannotSay, vec![7]));
+        assert_eq!(ask(&logs[..2], port, 45_000), (CannotSay, vec![7]));
+        assert_eq!(ask(&[logs[0].clone(), logs[2].clone()], port, 25_000), (CannotSay, vec![7]));
     }
-    // The other lanes record nothing, and none of their records is missing.
-    let texts = [logs[0].text(), logs[1].text()];
-    let texts: [&[u8]; 2] = [&texts[0], &texts[1]];
+    let texts = logs.each_ref().map(NodeLog::text);
+    let texts = texts.each_ref().map(Vec::as_slice);
     let home = About::Home([10, 200, 0, 7].into(), None);
     for (about, from_ms, until_ms, verdict) in [
         (About::Address(PUBLIC.into()), 25_000, 25_000, Held),

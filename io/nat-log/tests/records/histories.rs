@@ -1,8 +1,9 @@
-//! Random histories of a lane with port blocks, or of the lane that records IPv6 prefixes, over
-//! several nodes: takeovers in order and after deaths, lanes that
-//! come back at the same epoch, to the same process or a later one, lost records, listings, rotated
-//! files, clocks that differ by up to a second. Whichever logs are left, an answer is never wrong;
-//! and if no log or record is missing there is an answer.
+//! Random histories of a lane with port blocks, or of the lanes that record IPv6 prefixes, over
+//! several nodes: takeovers in order and after deaths, lanes that come back at the same epoch, to
+//! the same process or a later one, lost records, listings, rotated files, clocks that differ by up
+//! to a second; and two sides of a cluster that do not hear each other, each of which lets homes
+//! claim prefixes. Whichever logs are left, an answer is never wrong; and if no log or record is
+//! missing there is an answer.
 
 use std::collections::BTreeSet;
 
@@ -44,15 +45,15 @@ fn check(world: &World, files: &[&[u8]], block: u16, at_ms: u64, count: &mut Cou
     }
 }
 
-fn ask_subsets(kind: Kind) {
+fn ask_subsets(seeds: u64, kind_of: impl Fn(u64) -> Kind) {
     let (mut all, mut some) = (Count::default(), Count::default());
-    for seed in 1..=1200 {
-        let mut world = World::new(kind, seed);
+    for seed in 1..=seeds {
+        let mut world = World::new(kind_of(seed), seed);
         world.play(60);
         let files = world.files();
         let whole: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
         for number in 0..10 {
-            let span = world.now_ms - BEGIN_MS - 2 * (CLOCK_ERROR_MS + SKEW_MS);
+            let span = world.end_ms() - BEGIN_MS - 2 * (CLOCK_ERROR_MS + SKEW_MS);
             let at_ms = BEGIN_MS + CLOCK_ERROR_MS + SKEW_MS + world.random.below(span);
             let block = world.random.below(BLOCKS) as u16;
             check(&world, &whole, block, at_ms, &mut all, &format!("seed {seed}, all logs"));
@@ -67,50 +68,57 @@ fn ask_subsets(kind: Kind) {
         }
     }
     // The histories are busy enough to be meaningful.
-    assert!(all.held > 2000 && all.nobody > 1000 && all.cannot_say > 100, "{all:?}");
-    assert!(some.held > 500 && some.nobody > 300 && some.cannot_say > 1000, "{some:?}");
+    let least = |count: u32, of_thousand: u64| u64::from(count) * 1000 > seeds * of_thousand;
+    assert!(least(all.held, 1700) && least(all.nobody, 700), "{all:?}");
+    assert!(least(all.cannot_say, 80), "{all:?}");
+    assert!(least(some.held, 400) && least(some.nobody, 250), "{some:?}");
+    assert!(least(some.cannot_say, 800), "{some:?}");
+}
+
+/// What homes claim: prefixes, or addresses without translation.
+fn claimed(seed: u64) -> Kind {
+    if seed.is_multiple_of(2) { Kind::Prefixes } else { Kind::Addresses }
 }
 
 #[test]
 fn no_subset_of_the_logs_of_any_history_gives_a_wrong_answer() {
-    ask_subsets(Kind::Blocks);
+    ask_subsets(1200, |_| Kind::Blocks);
 }
 
 #[test]
 fn no_subset_of_the_logs_of_any_history_names_a_wrong_home_of_a_prefix() {
-    ask_subsets(Kind::Prefixes);
+    ask_subsets(500, claimed);
 }
 
 #[test]
 fn with_all_logs_and_no_death_every_question_has_an_answer() {
-    ask_whole(Kind::Blocks);
+    ask_whole(1200, |_| Kind::Blocks);
 }
 
 #[test]
 fn with_all_logs_and_no_death_every_question_about_a_prefix_has_an_answer() {
-    ask_whole(Kind::Prefixes);
+    ask_whole(600, claimed);
 }
 
-fn ask_whole(kind: Kind) {
+fn ask_whole(seeds: u64, kind_of: impl Fn(u64) -> Kind) {
     let mut answers = 0;
-    for seed in 1..=1200 {
-        let mut world = World::new(kind, seed);
-        world.play(60);
-        if !world.is_whole {
+    for seed in 1..=seeds {
+        let mut world = World::new(kind_of(seed), seed);
+        if world.may_fail() {
             continue;
         }
+        world.play(60);
         let files = world.files();
         let whole: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
         for _ in 0..10 {
             let margin = CLOCK_ERROR_MS + SKEW_MS;
-            let span = world.now_ms - BEGIN_MS - 2 * margin;
+            let span = world.end_ms() - BEGIN_MS - 2 * margin;
             let at_ms = BEGIN_MS + margin + world.random.below(span);
             let block = world.random.below(BLOCKS) as u16;
-            let question = question(kind.about(block), at_ms, at_ms);
+            let question = question(world.kind.about(block), at_ms, at_ms);
             let answer = search_logs(&whole, &question).expect("memory is read");
             let case = format!("seed {seed}, block {block} at {at_ms} ms: {answer:#?}");
-            let is_named = world.truths.iter().any(|truth| truth.block == block);
-            if answer.verdict == LogVerdict::CannotSay && is_named {
+            if answer.verdict == LogVerdict::CannotSay && world.is_named(block) {
                 // Two homes within the clock error, and no other reason.
                 assert_eq!(answer.missing, [], "{case}");
                 let reach_ms = margin + 1;
@@ -121,5 +129,5 @@ fn ask_whole(kind: Kind) {
             }
         }
     }
-    assert!(answers > 2000, "{answers}");
+    assert!(answers > 5 * seeds / 3, "{answers}");
 }

@@ -1,7 +1,7 @@
 //! Logs written as text by hand, without the writer.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -35,6 +35,18 @@ impl NodeLog {
             sequence: 0,
             indexes: BTreeMap::new(),
         }
+    }
+
+    /// Creates the log of a node "r" that owns all lanes but these, in which no home has flows.
+    pub(crate) fn of_others(lanes: &[u8], begin_ms: u64, end_ms: u64) -> Self {
+        let mut log = Self::new("r", 0);
+        log.opened(begin_ms, true);
+        for lane in (0..8).filter(|lane| !lanes.contains(lane)) {
+            log.taken(begin_ms, lane, 1, None);
+            log.listed(begin_ms, lane, 1, 1);
+        }
+        log.mark(end_ms);
+        log
     }
 
     fn boot(&self) -> String {
@@ -99,7 +111,8 @@ impl NodeLog {
 
     pub(crate) fn listed(&mut self, ms: u64, lane: u8, epoch: u64, from: u64) {
         let blocks = self.index(lane, epoch) - from;
-        self.lane(ms, "lane-listed", lane, epoch, &format!("\"blocks\":{blocks},\"from\":{from},"));
+        let fields = format!("\"blocks\":{blocks},\"from\":{from},\"claims_by_lane\":true,");
+        self.lane(ms, "lane-listed", lane, epoch, &fields);
     }
 
     fn block(&mut self, ms: u64, event: &str, at: LaneBlock, home: u8, more: &str) {
@@ -141,7 +154,7 @@ impl NodeLog {
     fn prefix(&mut self, ms: u64, event: &str, at: LanePrefix, home: u8) {
         let prefix = Ipv6Addr::new(0x2001, 0xdb8, 0x1000, at.prefix, 0, 0, 0, 0);
         let fields = format!("\"subscriber\":\"10.200.0.{home}\",\"prefix\":\"{prefix}/64\",");
-        self.lane(ms, event, 0, at.epoch, &fields);
+        self.lane(ms, event, at.lane, at.epoch, &fields);
     }
 
     pub(crate) fn claimed(&mut self, ms: u64, at: LanePrefix, home: u8) {
@@ -156,9 +169,23 @@ impl NodeLog {
         self.prefix(ms, "prefix-held", at, home);
     }
 
+    /// Writes a record of an address with all its ports.
+    pub(crate) fn address(&mut self, ms: u64, event: &str, at: LaneBlock, home: u8) {
+        let public = whole_address(at.block);
+        let fields = format!(
+            "\"subscriber\":\"10.200.0.{home}\",\"public\":\"{public}\",\"ports\":\"0-65535\","
+        );
+        self.lane(ms, event, at.lane, at.epoch, &fields);
+    }
+
     pub(crate) fn text(&self) -> Vec<u8> {
         self.lines.concat().into_bytes()
     }
+}
+
+/// Returns the address without translation that has this number.
+pub(crate) fn whole_address(number: u16) -> Ipv4Addr {
+    Ipv4Addr::new(203, 0, 113, 10 + number as u8)
 }
 
 /// A block under an ownership.
@@ -170,9 +197,10 @@ pub(crate) struct LaneBlock {
     pub(crate) block: u16,
 }
 
-/// A /64 under an ownership of lane 0, in which all prefixes are recorded.
+/// A /64 under an ownership of a lane with flows from it.
 #[derive(Clone, Copy)]
 pub(crate) struct LanePrefix {
+    pub(crate) lane: u8,
     pub(crate) epoch: u64,
     /// Its last 16 bits.
     pub(crate) prefix: u16,

@@ -13,15 +13,18 @@ use crate::node_log::{LaneBlock, LanePrefix, NodeLog, answer_about, homes, quest
 
 /// Within this time no home claims a prefix and lets it go again.
 const HOLD_MS: u64 = 31_000;
-/// The lane that records prefixes.
+/// The lane in which homes have flows.
 const LANE: u8 = 0;
 
 fn at(epoch: u64, prefix: u16) -> LanePrefix {
-    LanePrefix { epoch, prefix }
+    LanePrefix { lane: LANE, epoch, prefix }
 }
 
+/// Asks these logs, and one about all other lanes of the shard.
 fn answer(logs: &[NodeLog], prefix: u16, at_ms: u64) -> LogAnswer {
-    answer_about(logs, About::Ipv6(at(0, prefix).address()), at_ms)
+    let others = NodeLog::of_others(&[LANE], 10_000, 1_000_000);
+    let logs = [logs, &[others]].concat();
+    answer_about(&logs, About::Ipv6(at(0, prefix).address()), at_ms)
 }
 
 /// Returns the holders of a prefix at a time, each as the last number of the home's address.
@@ -98,6 +101,97 @@ fn a_claim_that_moves_to_another_node_goes_on_there() {
     let n2 = [n2];
     assert_eq!(ask(&n2, 1, 25_000), (CannotSay, vec![]));
     assert_eq!(ask(&n2, 1, 35_000), (Held, vec![7]));
+}
+
+/// A split: home 7 has flows at n1, in lane 0, and then at n2, in lane 1; n1 does not hear n2.
+#[test]
+fn a_claim_that_ends_in_one_lane_goes_on_in_another() {
+    let (mut n1, mut n2) = (owner("n1"), NodeLog::new("n2", 0));
+    n2.opened(10_000, true);
+    n2.taken(10_000, 1, 3, None);
+    n2.listed(10_000, 1, 3, 1);
+    n1.claimed(20_000, at(3, 1), 7);
+    n2.claimed(30_000, LanePrefix { lane: 1, ..at(3, 1) }, 7);
+    n1.prefix_released(40_000, at(3, 1), 7);
+    n1.claimed(60_000, at(3, 1), 8);
+    n2.prefix_released(80_000, LanePrefix { lane: 1, ..at(3, 1) }, 7);
+    n1.mark(100_000);
+    n2.mark(100_000);
+    let others = NodeLog::of_others(&[0, 1], 10_000, 1_000_000);
+    let about = About::Ipv6(at(3, 1).address());
+    let ask = |logs: &[&NodeLog], at_ms| {
+        let logs: Vec<NodeLog> = logs.iter().map(|log| (*log).clone()).collect();
+        let answer = answer_about(&logs, about, at_ms);
+        (answer.verdict, homes(&answer))
+    };
+    let all = [&n1, &n2, &others];
+    assert_eq!(ask(&all, 15_000), (Nobody, vec![]));
+    for ms in [25_000, 35_000, 50_000] {
+        assert_eq!(ask(&all, ms), (Held, vec![7]), "{ms}");
+    }
+    assert_eq!(ask(&all, 70_000), (CannotSay, vec![7, 8]));
+    assert_eq!(ask(&all, 90_000), (Held, vec![8]));
+    // One tenancy, whatever the lanes.
+    let logs = all.map(NodeLog::clone);
+    let holder = &answer_about(&logs, about, 35_000).holders[0];
+    assert_eq!((holder.from, holder.until), (Some(time(20_000)), Some(time(80_000))));
+    assert_eq!(holder.nodes, ["n1", "n2"]);
+    // Without the log of one of them: another home may have had it there.
+    for ms in [25_000, 50_000, 90_000] {
+        assert_eq!(ask(&[&n1, &others], ms).0, CannotSay, "{ms}");
+        assert_eq!(ask(&[&n2, &others], ms).0, CannotSay, "{ms}");
+    }
+}
+
+/// The owner of several lanes dies, and another node takes them.
+#[test]
+fn home_with_flows_in_one_lane_of_a_dead_node_held_its_prefix() {
+    let (mut n1, mut n2) = (owner("n1"), NodeLog::new("n2", 0));
+    n1.taken(10_000, 1, 3, None);
+    n1.listed(10_000, 1, 3, 1);
+    n1.claimed(20_000, at(3, 1), 7);
+    n1.mark(35_000);
+    n2.opened(10_000, true);
+    n2.mark(35_000);
+    n2.taken(43_000, 0, 4, Some(3));
+    n2.prefix_held(43_050, at(4, 1), 7);
+    n2.listed(43_100, 0, 4, 1);
+    n2.taken(43_000, 1, 4, Some(3));
+    n2.listed(43_100, 1, 4, 1);
+    n2.mark(60_000);
+    let mut others = NodeLog::of_others(&[0, 1], 10_000, 1_000_000);
+    let about = About::Ipv6(at(3, 1).address());
+    for ms in [25_000, 38_000, 50_000] {
+        let answer = answer_about(&[n1.clone(), n2.clone(), others.clone()], about, ms);
+        assert_eq!((answer.verdict, homes(&answer)), (Held, vec![7]), "{ms}");
+    }
+    // Another node that dies may have let another home in.
+    others.lines.pop();
+    others.mark(30_000);
+    let answer = answer_about(&[n1, n2, others], about, 38_000);
+    assert_eq!((answer.verdict, homes(&answer)), (CannotSay, vec![7]));
+}
+
+/// In logs of an earlier version the owner of lane 0 says what it knows of all lanes.
+#[test]
+fn logs_without_claims_by_lane_cannot_say_who_had_a_prefix() {
+    let mut n1 = owner("n1");
+    n1.claimed(20_000, at(3, 1), 7);
+    n1.prefix_released(30_000, at(3, 1), 7);
+    n1.mark(40_000);
+    assert_eq!(ask(&[n1.clone()], 1, 25_000), (Held, vec![7]));
+    let others = NodeLog::of_others(&[LANE], 10_000, 40_000);
+    // During an upgrade one of two nodes is of an earlier version.
+    for earlier in 0..2 {
+        let mut logs = [n1.clone(), others.clone()];
+        for line in &mut logs[earlier].lines {
+            *line = line.replace("\"claims_by_lane\":true,", "");
+        }
+        for ms in [15_000, 25_000, 35_000] {
+            let answer = answer_about(&logs, About::Ipv6(at(0, 1).address()), ms);
+            assert_eq!(answer.verdict, CannotSay, "{earlier} at {ms}");
+        }
+    }
 }
 
 #[test]

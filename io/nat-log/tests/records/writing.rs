@@ -22,7 +22,9 @@ fn the_lines_of_two_workers_are_written_as_documented() {
     assert!(senders[0].push(event(3, 1, Taken { before: Some(12) }), at));
     let held = Held { block: block(3, 1, 5), since: Some(time(1_772_366_300_000)) };
     assert!(senders[0].push(event(3, 2, held), at));
-    assert!(senders[0].push(event(3, 3, Listed { blocks: 1, from: 1 }), at));
+    assert!(
+        senders[0].push(event(3, 3, Listed { blocks: 1, from: 1, are_claims_by_lane: true }), at)
+    );
     assert!(senders[0].push(event(3, 4, Allocated(block(1, 1, 0))), at));
     wait_until("the first are written", || log.counters().written_total == 5);
     let at = time(1_772_366_400_456);
@@ -41,7 +43,7 @@ fn the_lines_of_two_workers_are_written_as_documented() {
         "\n",
         r#"{"time":"2026-03-01T12:00:00.123Z","event":"block-held","shard":1,"lane":3,"epoch":17,"index":2,"subscriber":"10.200.0.3","public":"203.0.113.1","ports":"2304-2559","since":"2026-03-01T11:58:20.000Z",BOOT,"sequence":3}"#,
         "\n",
-        r#"{"time":"2026-03-01T12:00:00.123Z","event":"lane-listed","shard":1,"lane":3,"epoch":17,"index":3,"blocks":1,"from":1,BOOT,"sequence":4}"#,
+        r#"{"time":"2026-03-01T12:00:00.123Z","event":"lane-listed","shard":1,"lane":3,"epoch":17,"index":3,"blocks":1,"from":1,"claims_by_lane":true,BOOT,"sequence":4}"#,
         "\n",
         r#"{"time":"2026-03-01T12:00:00.123Z","event":"block-allocated","shard":1,"lane":3,"epoch":17,"index":4,"subscriber":"10.200.0.1","public":"203.0.113.1","ports":"1024-1279",BOOT,"sequence":5}"#,
         "\n",

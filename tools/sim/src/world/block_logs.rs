@@ -4,9 +4,8 @@
 //! For some packets that left, the home that had the public endpoint, or had claimed the IPv6
 //! prefix, at that time is remembered. Asked afterwards, the logs of all nodes name this home, or
 //! answer that they cannot say; so does any subset of them. They never name another home, and never
-//! answer that no home had the endpoint; that no home had a prefix they may say (`ask`). Clocks of
-//! the nodes differ by up to half a second, and a process that is killed loses the lines that its
-//! log's thread has not written.
+//! answer that no home had the endpoint or the prefix. Clocks of the nodes differ by up to half a
+//! second, and a process that is killed loses the lines that its log's thread has not written.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::AddAssign;
@@ -174,10 +173,6 @@ impl BlockLogs {
         let home = used.home;
         let is_right = match answer.verdict {
             LogVerdict::CannotSay => return Ok(false),
-            // Any member of a shard lets homes in, and the owner of one lane logs their claims.
-            // While it is cut off from another member, it may log that a claim ends which goes on
-            // there.
-            LogVerdict::Nobody if used.public.is_ipv6() => return Ok(false),
             LogVerdict::Nobody => false,
             LogVerdict::Held => answer.holders.iter().all(|holder| holder.subscriber == home),
         };
