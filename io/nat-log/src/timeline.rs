@@ -25,8 +25,9 @@ use crate::tenancy::{LogDoubt, Tenancy};
 /// with the same block before and after counts as having held it throughout. For another home to
 /// hold it in between, the block would have had to be released, rest for `quarantine_sec`, serve
 /// the other home, be released and rest again; a prefix would have had to be another home's for
-/// `claim_hold_sec`. At most the block was free for a moment, if its node lost its state and
-/// assigned it to the same home in an incarnation whose log is missing.
+/// `claim_hold_sec`. A node that lost its state skips the first rest, so `quarantine_sec` must not
+/// be below this time; it may have assigned the block to the same home in an incarnation whose log
+/// is missing, and then the block was free for a moment.
 const SHORT_MS: u64 = 30_000;
 /// Within this time no process starts or rejoins, gets a lane back, and loses it to another.
 const LIFE_MS: u64 = 2000;
