@@ -1,5 +1,5 @@
-//! Hot. The steps of a burst, the same from homes and from the internet; what a step is to a side says
-//! its [`PacketDirection`].
+//! Hot. The steps of a burst, the same from homes and from the internet; what a step is to a side
+//! says its [`PacketDirection`].
 
 use weir_nat::PacketKey;
 use weir_wire::frame::{Frame, Pool};
@@ -103,7 +103,8 @@ impl<F: Frame> Engine<F> {
         self.burst6 = burst6;
     }
 
-    /// Steps 2 to 4 of the packets of IPv4, and those of the slow path before. `slow_frames`: the frames of the slow path, a bit for each.
+    /// Steps 2 to 4 of the packets of IPv4, and those of the slow path before. `slow_frames`: the
+    /// frames of the slow path, a bit for each.
     #[inline(always)]
     pub(crate) fn translate_all<
         D: PacketDirection,

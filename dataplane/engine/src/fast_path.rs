@@ -30,7 +30,8 @@ use crate::ip_input::is_martian_pair;
 use crate::tunnel6::GRE6;
 use crate::upstream::{Upstream, UpstreamStep};
 
-/// Length of the tunnel header over IPv4 of a home that sends no key, and of none. Over IPv6: [`GRE6`].
+/// Length of the tunnel header over IPv4 of a home that sends no key, and of none. Over IPv6:
+/// [`GRE6`].
 pub(crate) const GRE: usize = Ipv4::LEN + Gre::LEN;
 pub(crate) const PLAIN: usize = 0;
 

@@ -19,8 +19,8 @@ pub(crate) const PLAIN_WORDS: usize = 4;
 
 /// What the first octets of a fast-path frame must be: for this port, with its VLAN tag, an IPv4
 /// packet that is no fragment and has no options, or an IPv6 packet; in a tunnel, a GRE packet over
-/// IPv4 or IPv6 without key, checksum and sequence number, and the same of the packet inside, as far
-/// as the pattern reaches.
+/// IPv4 or IPv6 without key, checksum and sequence number, and the same of the packet inside, as
+/// far as the pattern reaches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FramePattern {
     expected: [u64; WORDS],

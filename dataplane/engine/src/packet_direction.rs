@@ -37,8 +37,8 @@ pub(crate) trait PacketDirection: Sized {
     /// address, port 0, an address of this worker.
     fn is_unusual<F: Frame>(engine: &Engine<F>, packet: &FastPacket<Self::Key>) -> bool;
 
-    /// Whether a packet is unusual only by its home's address, which is a handle, since it came in a
-    /// tunnel over IPv6.
+    /// Whether a packet is unusual only by its home's address, which is a handle, since it came in
+    /// a tunnel over IPv6.
     fn is_usual_over_ipv6<F: Frame>(
         engine: &Engine<F>,
         frame: &F,

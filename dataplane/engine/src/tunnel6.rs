@@ -1,7 +1,7 @@
 //! Hot. Homes with tunnels of GRE over IPv6 (RFC 7676): input from them.
 //!
 //! ```text
-//!   frame --> outer IPv6 to a served endpoint --> GRE --> IPv4 or IPv6 inside: as behind GRE over IPv4
+//!   frame --> outer IPv6 to a served endpoint --> GRE --> inside: as behind GRE over IPv4
 //!                        |
 //!                        +-- source without a handle: its packet waits for its turn, and gets one
 //! ```
@@ -73,8 +73,8 @@ pub(crate) struct Tunnel6 {
 }
 
 impl<F: Frame> Engine<F> {
-    /// Returns the home of a fast-path packet in this tunnel, whose inner packet has `len` bytes and
-    /// this ECN field; `None` if the slow path has to read the packet.
+    /// Returns the home of a fast-path packet in this tunnel, whose inner packet has `len` bytes
+    /// and this ECN field; `None` if the slow path has to read the packet.
     #[inline(always)]
     pub(crate) fn home_of_tunnel6(&self, tunnel: &[u8], len: usize, inner_ecn: u8) -> Option<Home> {
         let outer = TunnelWords6::ref_from_bytes(tunnel).ok()?;
@@ -194,8 +194,8 @@ impl<F: Frame> Engine<F> {
         self.inner_input(&inner, packet)
     }
 
-    /// As [`inner4_input`](Self::inner4_input), with an IPv6 packet inside. The tunnel packet begins
-    /// at `offset` of its frame, which is cut to the inner packet.
+    /// As [`inner4_input`](Self::inner4_input), with an IPv6 packet inside. The tunnel packet
+    /// begins at `offset` of its frame, which is cut to the inner packet.
     fn inner6_input(
         &self,
         frame: &mut F,

@@ -33,8 +33,8 @@ const _: () = assert!(size_of::<OuterHeader6>() == Ipv6::LEN);
 
 impl OuterHeader6 {
     /// Returns the header of a tunnel packet with so many bytes behind it. `class` is the traffic
-    /// class of the packet inside. The upper bits of its `flow` are the flow label, by which routers
-    /// share out the flows of a tunnel (RFC 6438).
+    /// class of the packet inside. The upper bits of its `flow` are the flow label, by which
+    /// routers share out the flows of a tunnel (RFC 6438).
     #[inline(always)]
     fn new(
         class: u8,

@@ -131,7 +131,7 @@ fn burst_with_both_families_in_both_tunnels_is_as_its_packets_one_by_one() {
             down.iter().map(|it| alone.packets(Side::Internet, std::slice::from_ref(it))).collect();
         let burst = [together.packets(Side::Internet, &down)];
         let [delivered, burst] = [&delivered[..], &burst].map(|out| sorted(out, Side::Access));
-        // The identifications of tunnel packets over IPv4 are counted in the order of their leaving.
+        // Identifications of tunnel packets over IPv4 are counted in the order of leaving.
         let without = |packets: Vec<Vec<u8>>| {
             let mut packets: Vec<_> = packets.into_iter().map(without_identification).collect();
             packets.sort();

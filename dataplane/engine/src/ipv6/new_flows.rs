@@ -1,5 +1,5 @@
-//! Hot. The IPv6 packets of a burst that begin flows of homes: they wait for the rest of their burst,
-//! as those of IPv4 do (`crate::new_flows`), so that the cache misses of a step overlap.
+//! Hot. The IPv6 packets of a burst that begin flows of homes: they wait for the rest of their
+//! burst, as those of IPv4 do (`crate::new_flows`), so that the cache misses of a step overlap.
 //!
 //! Packets of a flow stay in their order: the second one waits behind the first, a packet that the
 //! fast path has not read comes after all that wait, and none waits behind such a packet, which may

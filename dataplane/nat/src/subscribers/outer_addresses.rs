@@ -13,8 +13,8 @@
 //! - A handle lives as long as a subscriber with it. One that was made for a packet that begins no
 //!   flow goes when the burst is over, so forged sources leave none behind.
 //! - Handles are this worker's own. Other workers, logs and operators get the address.
-//! - A packet finds its home's handle in one cache line, which is prefetched: the near homes. A home
-//!   that has no place there, of a full table one in fifty, is found by the index.
+//! - A packet finds its home's handle in one cache line, which is prefetched: the near homes. A
+//!   home that has no place there, of a full table one in fifty, is found by the index.
 //! - A slot that is given back waits behind all other free ones and has another generation then. So
 //!   a handle comes again after 2^27 others, and what remembers a home for seconds after its last
 //!   flow (fragments, limits) takes no other home for it.

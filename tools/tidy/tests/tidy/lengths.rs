@@ -49,6 +49,7 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
         "cluster/controller/tests/controller/processes.rs",
         "an_operator_drains_and_fences_nodes_and_reads_the_events",
     ),
+    ("dataplane/engine/src/fast_path.rs", "read_fast_up"),
     (
         "dataplane/engine/tests/drop_reasons.rs",
         "packets_from_the_access_side_are_dropped_for_one_reason_each",
