@@ -99,22 +99,6 @@ impl PacketDirection for Up {
         }
     }
 
-    #[inline(always)]
-    fn send_settled_over_ipv6<const LINK: usize, F: Frame>(
-        _: &mut Engine<F>,
-        _: SettledRun<'_, '_, F, OutboundKey>,
-    ) -> usize {
-        0
-    }
-
-    #[inline(always)]
-    fn send_settled6_over_ipv6<const LINK: usize, F: Frame>(
-        _: &mut Engine<F>,
-        _: SettledRun<'_, '_, F, FastKey6>,
-    ) -> usize {
-        0
-    }
-
     fn read_slow6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State) {
         engine.read_access6(frame, packet);
     }

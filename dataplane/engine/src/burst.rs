@@ -147,20 +147,9 @@ impl<F: Frame> Engine<F> {
             let end = count.min(at + is_slow.trailing_zeros() as usize);
             let FastPacket { key, look_up, .. } = &fast[at];
             if at < end && self.nat.is_first_settled(look_up.candidate, key) {
-                let first = at;
-                let (frames, packets) = (&mut frames, &fast[at..end]);
-                at += D::send_settled::<LINK, TUNNEL, F>(
-                    self,
-                    SettledRun { packets, frames, out: cx.out, now },
-                );
-                if at < end && D::SIDE == Side::Internet && self.nat.has_outer_ipv6() {
-                    let packets = &fast[at..end];
-                    let run = SettledRun { packets, frames, out: cx.out, now };
-                    at += D::send_settled_over_ipv6::<LINK, F>(self, run);
-                    if at > first {
-                        continue;
-                    }
-                }
+                let frames = &mut frames;
+                let run = SettledRun { packets: &fast[at..end], frames, out: cx.out, now };
+                at += D::send_settled::<LINK, TUNNEL, F>(self, run);
             }
             let Some(frame) = frames.next() else { break };
             match at < end {

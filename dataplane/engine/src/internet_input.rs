@@ -62,8 +62,16 @@ impl PacketDirection for Down {
         run: SettledRun<'_, '_, F, InboundKey>,
     ) -> usize {
         match engine.link(Side::Access).is_tagged() {
-            false => engine.send_settled_down::<UNTAGGED, TUNNEL>(LINK, run),
-            true => engine.send_settled_down::<TAGGED, TUNNEL>(LINK, run),
+            false => engine.send_in_turn(
+                run,
+                |engine, run| engine.send_settled_down::<UNTAGGED, TUNNEL>(LINK, run),
+                |engine, run| engine.send_settled_over_ipv6::<UNTAGGED>(LINK, run),
+            ),
+            true => engine.send_in_turn(
+                run,
+                |engine, run| engine.send_settled_down::<TAGGED, TUNNEL>(LINK, run),
+                |engine, run| engine.send_settled_over_ipv6::<TAGGED>(LINK, run),
+            ),
         }
     }
 
@@ -97,32 +105,18 @@ impl PacketDirection for Down {
         run: SettledRun<'_, '_, F, FastKey6>,
     ) -> usize {
         match (TUNNEL, engine.link(Side::Access).is_tagged()) {
-            (GRE, false) => engine.send_settled6_into_tunnels::<UNTAGGED>(LINK, run),
-            (GRE, true) => engine.send_settled6_into_tunnels::<TAGGED>(LINK, run),
+            (GRE, false) => engine.send_in_turn(
+                run,
+                |engine, run| engine.send_settled6_into_tunnels::<UNTAGGED>(LINK, run),
+                |engine, run| engine.send_settled6_over_ipv6::<UNTAGGED>(LINK, run),
+            ),
+            (GRE, true) => engine.send_in_turn(
+                run,
+                |engine, run| engine.send_settled6_into_tunnels::<TAGGED>(LINK, run),
+                |engine, run| engine.send_settled6_over_ipv6::<TAGGED>(LINK, run),
+            ),
             (_, false) => engine.send_settled6_down::<UNTAGGED>(LINK, run),
             (_, true) => engine.send_settled6_down::<TAGGED>(LINK, run),
-        }
-    }
-
-    #[inline(always)]
-    fn send_settled_over_ipv6<const LINK: usize, F: Frame>(
-        engine: &mut Engine<F>,
-        run: SettledRun<'_, '_, F, InboundKey>,
-    ) -> usize {
-        match engine.link(Side::Access).is_tagged() {
-            false => engine.send_settled_over_ipv6::<UNTAGGED>(LINK, run),
-            true => engine.send_settled_over_ipv6::<TAGGED>(LINK, run),
-        }
-    }
-
-    #[inline(always)]
-    fn send_settled6_over_ipv6<const LINK: usize, F: Frame>(
-        engine: &mut Engine<F>,
-        run: SettledRun<'_, '_, F, FastKey6>,
-    ) -> usize {
-        match engine.link(Side::Access).is_tagged() {
-            false => engine.send_settled6_over_ipv6::<UNTAGGED>(LINK, run),
-            true => engine.send_settled6_over_ipv6::<TAGGED>(LINK, run),
         }
     }
 
@@ -202,6 +196,27 @@ impl PacketDirection for Down {
 }
 
 impl<F: Frame> Engine<F> {
+    /// Sends the packets of a run as far as they are of settled flows: those of homes without
+    /// tunnels over IPv6 with the first function, those of others with the second one.
+    #[inline(always)]
+    fn send_in_turn<K>(
+        &mut self,
+        mut run: SettledRun<'_, '_, F, K>,
+        send: impl Fn(&mut Self, SettledRun<'_, '_, F, K>) -> usize,
+        send_over_ipv6: impl Fn(&mut Self, SettledRun<'_, '_, F, K>) -> usize,
+    ) -> usize {
+        let mut sent = send(self, run.behind(0));
+        while sent < run.packets.len() && self.nat.has_outer_ipv6() {
+            let others = send_over_ipv6(self, run.behind(sent));
+            if others == 0 {
+                break;
+            }
+            sent += others;
+            sent += send(self, run.behind(sent));
+        }
+        sent
+    }
+
     /// See [`PacketDirection::read_slow`].
     #[inline(never)]
     fn read_slow_path_internet(&self, frame: &mut F, packet: &mut Downstream) {

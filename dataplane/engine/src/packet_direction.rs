@@ -74,18 +74,6 @@ pub(crate) trait PacketDirection: Sized {
         run: SettledRun<'_, '_, F, FastKey6>,
     ) -> usize;
 
-    /// As `send_settled`, for packets to homes with tunnels over IPv6.
-    fn send_settled_over_ipv6<const LINK: usize, F: Frame>(
-        engine: &mut Engine<F>,
-        run: SettledRun<'_, '_, F, Self::Key>,
-    ) -> usize;
-
-    /// As `send_settled_over_ipv6`, for packets of IPv6.
-    fn send_settled6_over_ipv6<const LINK: usize, F: Frame>(
-        engine: &mut Engine<F>,
-        run: SettledRun<'_, '_, F, FastKey6>,
-    ) -> usize;
-
     /// As `read_slow`, for a frame with an IPv6 packet.
     fn read_slow6<F: Frame>(engine: &Engine<F>, frame: &mut F, packet: &mut Packet6State);
 
@@ -157,4 +145,13 @@ pub(crate) struct SettledRun<'a, 'f, F, K> {
     pub(crate) frames: &'a mut Drain<'f, F>,
     pub(crate) out: &'a mut Output<F>,
     pub(crate) now: Tick,
+}
+
+impl<'f, F, K> SettledRun<'_, 'f, F, K> {
+    /// Returns the run without its first packets, which are sent.
+    #[inline(always)]
+    pub(crate) fn behind(&mut self, sent: usize) -> SettledRun<'_, 'f, F, K> {
+        let Self { packets, frames, out, now } = self;
+        SettledRun { packets: &packets[sent..], frames, out, now: *now }
+    }
 }
