@@ -103,7 +103,7 @@ mod waiting_packet;
 #[cfg(test)]
 extern crate self as weir_engine;
 #[cfg(test)]
-#[path = "../tests/world/mod.rs"]
+#[path = "../tests/engine/world/mod.rs"]
 mod world;
 
 pub use admin::{EngineAdmin, TABLES};

@@ -4,7 +4,7 @@
 //! It answers exactly which UDP and ICMP packets pass. For TCP it checks what holds whatever the
 //! segments are: no public endpoint is shared, and in the end everything comes back.
 
-#[path = "../tests/world/mod.rs"]
+#[path = "../tests/nat/world/mod.rs"]
 pub(crate) mod world;
 
 use std::collections::{HashMap, HashSet};

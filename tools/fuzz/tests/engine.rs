@@ -4,7 +4,7 @@
 //! Whatever comes in, it must not panic, must emit correct IP headers only, must hold no more
 //! frames than its limit, and must serve a good packet afterwards.
 
-#[path = "../../../dataplane/engine/tests/world/mod.rs"]
+#[path = "../../../dataplane/engine/tests/engine/world/mod.rs"]
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,0 +1,29 @@
+//! What a NAT does with packets. The tests are one program, since each program compiles the world.
+
+mod admin;
+mod block_log;
+mod classes;
+mod destinations;
+mod doubles;
+mod expiry;
+mod fast_path;
+mod filtering;
+mod firewall;
+mod ipv6;
+mod ipv6_claim_log;
+mod ipv6_listings;
+mod lanes;
+mod limits;
+mod live;
+mod mapping;
+mod out_of_service;
+mod outer_ipv6;
+mod owner_updates;
+mod rematch;
+mod rule_log;
+mod session_log;
+mod shards;
+mod source_pools;
+mod static_mappings;
+mod table_limits;
+mod world;
