@@ -6,9 +6,7 @@ use weir_wire::frame::{Frame, Pool};
 
 use crate::engine::{BURST_MAX, Context, Engine, PREFETCH_AHEAD};
 use crate::fast_path::{FastPacket, GRE, PLAIN};
-use crate::ipv6::Burst6;
 use crate::link_header::{TAGGED, UNTAGGED};
-use crate::over_ipv6::OverIpv6;
 use crate::packet_direction::{PacketDirection, SettledRun};
 use crate::{AccessMode, DropReason, Side};
 
@@ -51,56 +49,22 @@ impl<F: Frame> Engine<F> {
     ) -> u64 {
         let none = Burst { fast: Box::default(), slow: Box::default() };
         let mut burst = std::mem::replace(D::burst_mut(self), none);
-        let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, &mut burst.fast);
-        match slow_frames != 0 && self.burst6.is_on() {
-            true => self.both_families::<D, LINK, TUNNEL, P>(frames, &mut burst, slow_frames, cx),
-            false => {
+        let bytes = match self.burst6.take() {
+            Some(mut burst6) => {
+                let bursts = (&mut burst, &mut *burst6);
+                let bytes = self.both_families::<D, LINK, TUNNEL, P>(frames, bursts, cx);
+                self.burst6 = Some(burst6);
+                bytes
+            }
+            None => {
+                let (bytes, slow_frames) = self.read::<D, LINK, TUNNEL>(frames, &mut burst.fast);
                 self.begin_look_ups::<D>(&mut burst.fast[..frames.len()]);
                 self.translate_all::<D, LINK, TUNNEL, P>(frames, &mut burst, slow_frames, cx);
+                bytes
             }
-        }
+        };
         *D::burst_mut(self) = burst;
         bytes
-    }
-
-    /// Processes a burst, whose fast-path packets of IPv4 are read, that may have packets of IPv6.
-    #[inline(never)]
-    fn both_families<
-        D: PacketDirection,
-        const LINK: usize,
-        const TUNNEL: usize,
-        P: Pool<Frame = F>,
-    >(
-        &mut self,
-        frames: &mut Vec<F>,
-        burst: &mut Burst<D>,
-        slow_frames: u64,
-        cx: &mut Context<'_, P>,
-    ) {
-        // No packet of an earlier burst is in work.
-        self.nat.release_outers();
-        let mut burst6 = std::mem::replace(&mut self.burst6, Burst6::new(0));
-        let may_be_over_ipv6 = D::SIDE == Side::Access && TUNNEL == GRE;
-        let over_ipv6 = match may_be_over_ipv6 && self.nat.has_outer_ipv6() {
-            true => self.find_over_ipv6::<LINK>(frames, slow_frames),
-            false => OverIpv6::default(),
-        };
-        let left = slow_frames & !over_ipv6.all();
-        let frames6 = self.read6::<D, LINK, TUNNEL>(frames, left, &mut burst6.fast);
-        let taken = over_ipv6.all() | frames6.all;
-        let mut others = burst6.part(frames, taken, &over_ipv6);
-        self.begin6::<D>(&mut burst6, frames6.slow);
-        if !others.is_empty() {
-            let slow_frames = without(slow_frames, taken);
-            self.begin_look_ups_without::<D>(&mut burst.fast, others.len(), taken);
-            self.translate_all::<D, LINK, TUNNEL, P>(&mut others, burst, slow_frames, cx);
-        }
-        burst6.take_back(others);
-        self.forward_all6::<D, LINK, TUNNEL, P>(&mut burst6, frames6.slow, cx);
-        if over_ipv6.all() != 0 {
-            self.burst_over_ipv6::<D, LINK, P>(burst, &mut burst6, cx);
-        }
-        self.burst6 = burst6;
     }
 
     /// Steps 2 to 4 of the packets of IPv4, and those of the slow path before. `slow_frames`: the
@@ -193,24 +157,6 @@ impl<F: Frame> Engine<F> {
     pub(crate) fn begin_look_ups<D: PacketDirection>(&self, burst: &mut [FastPacket<D::Key>]) {
         for packet in burst {
             packet.look_up.hash = packet.key.hash(&self.nat);
-            self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
-        }
-    }
-
-    /// As [`begin_look_ups`](Self::begin_look_ups), and moves the `count` packets of a burst that
-    /// are not of `taken` together.
-    #[inline(never)]
-    fn begin_look_ups_without<D: PacketDirection>(
-        &self,
-        burst: &mut [FastPacket<D::Key>],
-        count: usize,
-        taken: u64,
-    ) {
-        for (to, at) in ones(!taken).take(count).enumerate() {
-            let FastPacket { key, len, .. } = burst[at];
-            let packet = &mut burst[to];
-            (packet.key, packet.len) = (key, len);
-            packet.look_up.hash = key.hash(&self.nat);
             self.nat.begin_look_up::<D::Key>(packet.look_up.hash);
         }
     }
@@ -322,14 +268,6 @@ impl<F: Frame> Engine<F> {
         D::set_look_up(slow, &packet.look_up);
         D::serve(self, frame, slow, cx);
     }
-}
-
-/// Returns the bits of `frames` as they are once those of `taken` are taken out, which it has.
-fn without(frames: u64, taken: u64) -> u64 {
-    ones(frames & !taken).fold(0, |left, at| {
-        let before = taken & ((1 << at) - 1);
-        left | 1 << (at - before.count_ones() as usize)
-    })
 }
 
 /// Returns the numbers of the bits that are set, from the lowest on.

@@ -104,8 +104,8 @@ pub struct Engine<F: Frame> {
     pub(crate) outer_identification: u16,
     pub(crate) up: Burst<Up>,
     pub(crate) down: Burst<Down>,
-    /// The IPv6 packets of a burst; without slots on a worker without IPv6, which looks for none.
-    pub(crate) burst6: Burst6<F>,
+    /// The IPv6 packets of a burst; `None` on a worker without IPv6, which looks for none.
+    pub(crate) burst6: Option<Box<Burst6<F>>>,
     pub(crate) new_flows: NewFlows<F>,
     pub(crate) held: HeldFrames<F>,
     /// Largest packet that fits the tunnel of every known home, bytes.
@@ -182,7 +182,7 @@ impl<F: Frame> Engine<F> {
             counters: Arc::default(),
             up: Burst::new(),
             down: Burst::new(),
-            burst6: Burst6::new(if has_ipv6 { BURST_MAX } else { 0 }),
+            burst6: has_ipv6.then(|| Box::new(Burst6::new())),
             new_flows: NewFlows::new(),
             held: HeldFrames::none(),
             swept_ms: 0,

@@ -37,6 +37,7 @@
 mod access_input;
 mod admin;
 mod arp;
+mod both_families;
 mod burst;
 mod bypass;
 mod config;

@@ -5,45 +5,29 @@ use weir_wire::ethernet::ETHERTYPE_IPV6;
 use weir_wire::frame::{Frame, Pool};
 use weir_wire::gre;
 
-use crate::burst::{Burst, ones};
-use crate::engine::{BURST_MAX, Context, Engine};
-use crate::ipv6::Burst6;
+use crate::both_families::PacketFamily;
+use crate::burst::Burst;
+use crate::engine::{Context, Engine};
+use crate::ipv6::{Burst6, FastPacket6};
 use crate::packet_direction::PacketDirection;
 use crate::tunnel6::{GRE6, protocol_over_ipv6};
 
-/// Which frames of a burst have tunnel packets over IPv6, a bit for each, by the family inside.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OverIpv6 {
-    pub(crate) ipv4: u64,
-    pub(crate) ipv6: u64,
-}
-
-impl OverIpv6 {
-    #[inline(always)]
-    pub(crate) fn all(&self) -> u64 {
-        self.ipv4 | self.ipv6
-    }
-}
-
 impl<F: Frame> Engine<F> {
-    /// Finds the tunnel packets over IPv6 among the frames that the fast path over IPv4 has left, a
-    /// bit for each, and prefetches what is read of their homes.
+    /// Returns the family inside of a frame with a tunnel packet over IPv6, and prefetches what is
+    /// read of its home; `None` for another frame.
     #[inline(never)]
-    pub(crate) fn find_over_ipv6<const LINK: usize>(&self, frames: &[F], left: u64) -> OverIpv6 {
-        let mut found = OverIpv6::default();
-        for at in ones(left) {
-            let Some((link, packet)) = frames[at].data().split_at_checked(LINK) else { continue };
-            if link[LINK - 2..] != ETHERTYPE_IPV6.to_be_bytes() {
-                continue;
-            }
-            match protocol_over_ipv6(packet) {
-                Some(gre::PROTOCOL_IPV4) => found.ipv4 |= 1 << at,
-                Some(gre::PROTOCOL_IPV6) => found.ipv6 |= 1 << at,
-                _ => continue,
-            }
-            self.begin_home_of_tunnel6(packet);
+    pub(crate) fn family_over_ipv6<const LINK: usize>(&self, frame: &[u8]) -> Option<PacketFamily> {
+        let (link, packet) = frame.split_at_checked(LINK)?;
+        if link[LINK - 2..] != ETHERTYPE_IPV6.to_be_bytes() {
+            return None;
         }
-        found
+        let inside = match protocol_over_ipv6(packet)? {
+            gre::PROTOCOL_IPV4 => PacketFamily::Ipv4,
+            gre::PROTOCOL_IPV6 => PacketFamily::Ipv6,
+            _ => return None,
+        };
+        self.begin_home_of_tunnel6(packet);
+        Some(inside)
     }
 
     /// Processes the frames with tunnel packets over IPv6.
@@ -62,11 +46,27 @@ impl<F: Frame> Engine<F> {
         }
         if !burst6.over_ipv6[1].is_empty() {
             burst6.frames.append(&mut burst6.over_ipv6[1]);
-            let all = u64::MAX >> (BURST_MAX - burst6.frames.len());
-            let slow = self.read6::<D, LINK, GRE6>(&burst6.frames, all, &mut burst6.fast).slow;
+            let slow = self.read6_over_ipv6::<D, LINK>(&burst6.frames, &mut burst6.fast);
             self.begin6::<D>(burst6, slow);
             self.forward_all6::<D, LINK, GRE6, P>(burst6, slow, cx);
         }
+    }
+
+    /// Reads the fast-path packets of a burst of tunnel packets over IPv6 with IPv6 inside. Returns
+    /// the frames that are left to the slow path, a bit for each.
+    #[inline(never)]
+    fn read6_over_ipv6<D: PacketDirection, const LINK: usize>(
+        &self,
+        frames: &[F],
+        slots: &mut [FastPacket6],
+    ) -> u64 {
+        let mut slow = 0;
+        for ((at, packet), frame) in slots.iter_mut().enumerate().zip(frames) {
+            if !D::read_fast6::<LINK, GRE6, F>(self, frame, packet) {
+                slow |= 1 << at;
+            }
+        }
+        slow
     }
 }
 

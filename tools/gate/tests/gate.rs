@@ -36,7 +36,18 @@ fn no_part_takes_more_instructions_than_its_limit() {
     for part in PARTS {
         assert!(table.contains(part.name), "{} was counted\n{table}", part.name);
     }
-    let count =
-        |name| table.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+    let count = |name: &str| {
+        table.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next())
+    };
     assert_eq!(count("rules-up"), count("gre-udp-up"), "rules are nothing to established packets");
+    let instructions = |part, way| {
+        let count = count(&format!("{part}-{way}")).and_then(|it| it.parse::<f64>().ok());
+        count.expect("a number")
+    };
+    for way in ["up", "down"] {
+        let [mixed, ipv4, ipv6] =
+            ["mixed", "gre-udp", "ipv6-gre"].map(|part| instructions(part, way));
+        let ratio = mixed / ((ipv4 + ipv6) / 2.0);
+        assert!(ratio <= 1.05, "a packet of a mixed burst takes {ratio:.3} of one alone, {way}");
+    }
 }

@@ -1,26 +1,23 @@
-//! Hot. The IPv6 packets of a burst: they are taken out of it, and go through the same steps as
-//! those of IPv4 in a burst of their own.
+//! Hot. The IPv6 packets of a burst go through the same steps as those of IPv4, in a burst of their
+//! own (`crate::both_families`).
 
 use weir_nat::PacketKey;
 use weir_wire::frame::{Frame, Pool};
 
 use crate::burst::ones;
-use crate::engine::{Context, Engine};
+use crate::engine::{BURST_MAX, Context, Engine};
 use crate::ipv6::fast_path::{FastKey6, FastPacket6};
-use crate::ipv6::input::carries_ipv6;
 use crate::ipv6::new_flows::NewFlows6;
 use crate::ipv6::packet::Packet6State;
-use crate::over_ipv6::OverIpv6;
 use crate::packet_direction::{PacketDirection, SettledRun};
-use crate::tunnel6::GRE6;
 use crate::{AccessMode, Side};
 
 /// The frames with IPv6 packets of a burst, and the state of each while it is processed.
 #[derive(Debug)]
 pub(crate) struct Burst6<F> {
     pub(crate) frames: Vec<F>,
-    /// Room for the other frames.
-    others: Vec<F>,
+    /// Room for the frames of a burst that are not of IPv6.
+    pub(crate) others: Vec<F>,
     /// A slot for each frame of a full burst, as in `slow`.
     pub(crate) fast: Box<[FastPacket6]>,
     slow: Box<[Packet6State]>,
@@ -29,111 +26,21 @@ pub(crate) struct Burst6<F> {
     pub(crate) over_ipv6: [Vec<F>; 2],
 }
 
-/// Which frames of a burst carry IPv6 packets, a bit for each.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Frames6 {
-    pub(crate) all: u64,
-    /// Those that the fast path has not read; a bit for each frame of `all`.
-    pub(crate) slow: u64,
-}
-
 impl<F> Burst6<F> {
-    /// Makes slots for so many frames.
-    pub(crate) fn new(slots: usize) -> Self {
+    pub(crate) fn new() -> Self {
+        let frames = || Vec::with_capacity(BURST_MAX);
         Self {
-            frames: Vec::with_capacity(slots),
-            others: Vec::with_capacity(slots),
-            fast: vec![FastPacket6::empty(); slots].into(),
-            slow: vec![Packet6State::EMPTY; slots].into(),
-            new_flows: NewFlows6::new(slots),
-            over_ipv6: [Vec::with_capacity(slots), Vec::with_capacity(slots)],
+            frames: frames(),
+            others: frames(),
+            fast: vec![FastPacket6::empty(); BURST_MAX].into(),
+            slow: vec![Packet6State::EMPTY; BURST_MAX].into(),
+            new_flows: NewFlows6::new(),
+            over_ipv6: [frames(), frames()],
         }
-    }
-
-    /// Whether there are slots.
-    pub(crate) fn is_on(&self) -> bool {
-        !self.fast.is_empty()
-    }
-
-    /// Takes these frames out of a burst, a bit for each, those in tunnels over IPv6 by themselves.
-    /// Returns all others, in their order, in a vector to be [taken back](Self::take_back).
-    pub(crate) fn part(
-        &mut self,
-        frames: &mut Vec<F>,
-        mut taken: u64,
-        over_ipv6: &OverIpv6,
-    ) -> Vec<F> {
-        let mut others = std::mem::take(&mut self.others);
-        if over_ipv6.all() != 0 {
-            self.part_over_ipv6(frames, taken, over_ipv6, &mut others);
-        } else if taken.count_ones() as usize == frames.len() {
-            self.frames.append(frames);
-        }
-        for frame in frames.drain(..) {
-            match taken & 1 {
-                0 => others.push(frame),
-                _ => self.frames.push(frame),
-            }
-            taken >>= 1;
-        }
-        others
-    }
-
-    /// As [`part`](Self::part), to the end of `others`.
-    #[inline(never)]
-    fn part_over_ipv6(
-        &mut self,
-        frames: &mut Vec<F>,
-        mut taken: u64,
-        &OverIpv6 { ipv4: mut over4, ipv6: mut over6 }: &OverIpv6,
-        others: &mut Vec<F>,
-    ) {
-        let all = |taken: u64| taken.count_ones() as usize == frames.len();
-        if all(over4) {
-            self.over_ipv6[0].append(frames);
-        } else if all(over6) {
-            self.over_ipv6[1].append(frames);
-        }
-        for frame in frames.drain(..) {
-            match (taken & 1, over4 & 1, over6 & 1) {
-                (0, ..) => others.push(frame),
-                (_, 1, _) => self.over_ipv6[0].push(frame),
-                (_, _, 1) => self.over_ipv6[1].push(frame),
-                _ => self.frames.push(frame),
-            }
-            (taken, over4, over6) = (taken >> 1, over4 >> 1, over6 >> 1);
-        }
-    }
-
-    /// Takes the memory of the vector that [`part`](Self::part) has returned.
-    pub(crate) fn take_back(&mut self, others: Vec<F>) {
-        self.others = others;
     }
 }
 
 impl<F: Frame> Engine<F> {
-    /// Finds the IPv6 packets among the frames that the IPv4 fast path has left, a bit for each,
-    /// and reads those of the fast path.
-    #[inline(never)]
-    pub(crate) fn read6<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
-        &self,
-        frames: &[F],
-        left: u64,
-        slots: &mut [FastPacket6],
-    ) -> Frames6 {
-        let (mut found, mut count) = (Frames6::default(), 0);
-        for at in ones(left) {
-            let (frame, packet) = (&frames[at], &mut slots[count]);
-            let is_fast = D::read_fast6::<LINK, TUNNEL, F>(self, frame, packet);
-            if is_fast || TUNNEL == GRE6 || carries_ipv6::<LINK, TUNNEL>(frame.data()) {
-                found.all |= 1 << at;
-                found.slow |= u64::from(!is_fast) << count;
-                count += 1;
-            }
-        }
-        found
-    }
-
     /// Step 1 of the look-ups of IPv6 packets. `slow`: those that the fast path has not read, a bit
     /// for each.
     #[inline(never)]

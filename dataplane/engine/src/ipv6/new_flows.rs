@@ -36,12 +36,12 @@ struct WaitingPacket6 {
 }
 
 impl<F> NewFlows6<F> {
-    /// Makes room for so many packets.
-    pub(crate) fn new(slots: usize) -> Self {
+    /// Makes room for the packets of a burst.
+    pub(crate) fn new() -> Self {
         Self {
-            frames: Vec::with_capacity(slots),
-            packets: Vec::with_capacity(slots),
-            seen: vec![0; if slots == 0 { 0 } else { SEEN_WORDS }].into(),
+            frames: Vec::with_capacity(BURST_MAX),
+            packets: Vec::with_capacity(BURST_MAX),
+            seen: vec![0; SEEN_WORDS].into(),
         }
     }
 
