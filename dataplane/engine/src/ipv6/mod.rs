@@ -33,9 +33,7 @@ mod upstream;
 pub(crate) use burst::Burst6;
 pub(crate) use fast_path::{FastKey6, FastPacket6};
 pub(crate) use fast_path_output::traffic_class;
-#[cfg(test)]
-pub(crate) use input::carries_ipv6;
-pub(crate) use input::{set_traffic_class, transit_input6};
+pub(crate) use input::{carries_ipv6, set_traffic_class, transit_input6};
 pub(crate) use new_flows::NewFlows6;
 pub(crate) use output::decrement_hop_limit;
 pub(crate) use packet::{Packet6State, PacketStep6, Way6};
