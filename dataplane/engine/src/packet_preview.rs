@@ -183,7 +183,10 @@ impl<F: Frame> Engine<F> {
             preview.unknown = Some(UnknownHome { outer: outer_address(outer), gre_key: None });
         }
         if self.mode == AccessMode::Plain && side == Side::Access && preview.key.is_some() {
-            preview.home = self.home6(view.bytes, &packet).ok();
+            match self.home6(view.bytes, &packet) {
+                Ok(home) => preview.home = Some(home),
+                Err(reason) => preview.step = TracedStep::Drop(reason),
+            }
         }
         preview
     }

@@ -183,6 +183,10 @@ fn stranger_and_its_tunnel_are_named_though_no_home_is_known() {
         assert_eq!((trace.before, trace.after), (None, None));
         assert_eq!(trace.dropped, Some(DropReason::NotSubscriber));
     }
+    let packet = build::ipv6("2001:db8:ffff::1", SERVER6).udp(1, 2, b"x");
+    let trace = without_tunnels().up_traced(packet);
+    assert_eq!((trace.step, trace.home), (TracedStep::Drop(DropReason::NotSubscriber), None));
+    assert_eq!((trace.before, trace.dropped), (None, Some(DropReason::NotSubscriber)));
 }
 
 /// A home with a tunnel over IPv6 that begins nothing leaves no outer address behind.
@@ -479,7 +483,6 @@ fn frame_of_ipv6_on_a_worker_without_it_is_dropped_by_its_ethertype() {
     assert_eq!(trace.dropped, Some(DropReason::EtherType));
 }
 
-/// Links with tags are read as those without.
 #[test]
 fn packets_of_tagged_links_are_recorded() {
     let mut config: EngineConfig = over_ipv6();

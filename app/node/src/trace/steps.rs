@@ -95,8 +95,8 @@ impl Steps {
         let owner = before.other_home.map(|it| format!("; the address is of {}", home(it)));
         self.add("record", record(before) + &owner.unwrap_or_default());
         match before.is_let_in {
-            // A rule that decides has a line of its own.
-            Some(false) if is_ipv6 && before.rule.is_none() => {
+            // The lines of the rule, and of the key if no home has the address, say it already.
+            Some(false) if is_ipv6 && before.rule.is_none() && trace.home.is_some() => {
                 self.add("filter", "no rule lets the remote in".to_owned());
             }
             Some(is_let_in) if !is_ipv6 => {

@@ -201,6 +201,12 @@ fn over6(inner: &[u8]) -> Vec<u8> {
 #[test]
 fn packets_of_ipv6_and_a_stranger_that_the_firewall_keeps_out_are_described() {
     let mut worker = TracedWorker::start();
+    let stranger = build::ipv6("2001:db8:bad::1", HOST).tcp(build::tcp(6000, 22).syn());
+    let nobody = [
+        "key      no home is known; tcp [2001:db8:bad::1]:6000 > ",
+        "  record   none\n  drop     no-mapping: ",
+    ];
+    has(&text(&worker.trace(Side::Internet, &stranger)), &nobody);
     let query = over6(&build::ipv6(HOST, SERVER6).udp(5000, 53, b"query"));
     let first = text(&worker.trace(Side::Access, &query));
     println!("{first}");
@@ -226,7 +232,6 @@ fn packets_of_ipv6_and_a_stranger_that_the_firewall_keeps_out_are_described() {
         "  output   access, 112 bytes: ",
     ];
     has(&answer, &found);
-    let stranger = build::ipv6("2001:db8:bad::1", HOST).tcp(build::tcp(6000, 22).syn());
     let stranger = text(&worker.trace(Side::Internet, &stranger));
     println!("{stranger}");
     let kept_out = [
