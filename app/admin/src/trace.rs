@@ -22,7 +22,8 @@ pub struct TracedPacket {
 /// A step of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceStep {
-    /// `input`, `key`, `index`, `record`, `filter`, `rule`, `mapping`, `output`, `wait`, `drop`.
+    /// `input`, `key`, `index`, `record`, `filter`, `rule`, `mapping`, `flow`, `session`, `edit`,
+    /// `output`, `wait`, `drop`.
     pub step: String,
     pub text: String,
 }

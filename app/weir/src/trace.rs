@@ -1,10 +1,9 @@
 //! `weir trace`: the way of chosen packets through the workers.
 
 use std::io::{self, Write};
-use std::net::IpAddr;
 
-use weir_admin::TracedPacket;
 use weir_admin::client::query_value;
+use weir_admin::{HomeName, TracedPacket};
 
 use crate::json_lines::read_lines;
 use crate::node_socket::NodeSocket;
@@ -17,19 +16,21 @@ use crate::node_socket::NodeSocket;
 ///   weir trace --subscriber 10.200.1.5
 ///   weir trace --subscriber 10.200.1.5 --protocol udp --remote 198.51.100.53:53 -n 2
 ///   weir trace --side internet --remote 198.51.100.0/24 --json
+///   weir trace --subscriber 2001:db8:1000:100::/56 --remote [2001:db8:9::1]:443
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     #[command(flatten)]
     node: NodeSocket,
-    /// Only of this home: outer source of its tunnel, or its address with plain access.
-    #[arg(long, value_name = "A")]
-    subscriber: Option<IpAddr>,
-    /// Only of this protocol.
+    /// Only of this home: outer source of its tunnel, its address with plain access, or any of its
+    /// IPv6 addresses or prefixes.
+    #[arg(long, value_name = "A[/LEN]")]
+    subscriber: Option<HomeName>,
+    /// Only of this protocol; icmp includes ICMPv6.
     #[arg(long, value_name = "NAME", value_parser = ["tcp", "udp", "icmp"])]
     protocol: Option<String>,
     /// Only from or to this remote address.
-    #[arg(long, value_name = "A[/LEN]|A:P", value_parser = crate::endpoints::ipv4)]
+    #[arg(long, value_name = "A[/LEN]|A:P", value_parser = crate::endpoints::any)]
     remote: Option<String>,
     /// Only packets that come from this side.
     #[arg(long, value_name = "SIDE", value_parser = ["access", "internet"])]

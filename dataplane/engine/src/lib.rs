@@ -82,6 +82,7 @@ mod output;
 mod output_commit;
 mod over_ipv6;
 mod packet_direction;
+mod packet_preview;
 mod packet_trace;
 mod party;
 mod peer;

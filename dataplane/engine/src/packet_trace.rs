@@ -11,13 +11,17 @@
 //! after them, and the steps do not know of it. So nothing is on the way of other packets. No
 //! allocation: a [`PacketTrace`] has a fixed size, and text is made of it elsewhere.
 
-use weir_nat::{Endpoint, EndpointRange, Home, Inbound, OuterAddress, Protocol, TracedLookUp};
+use std::net::SocketAddr;
+
+use weir_nat::{
+    FamilyRange, Home, HomeSelector, HomeView, Inbound, Outbound, OuterAddress, Protocol,
+    TracedLookUp,
+};
 use weir_wire::frame::{Frame, Pool};
 
-use crate::downstream::{Downstream, DownstreamStep};
 use crate::engine::{Engine, Now};
-use crate::flow_key::{FlowKey, PacketKind};
-use crate::upstream::{Upstream, UpstreamStep};
+use crate::flow_key::FlowKey;
+use crate::packet_preview::{Preview, PreviewKey};
 use crate::{DropReason, Output, Side};
 
 /// Bytes of a frame that a trace keeps: all of it on most links.
@@ -29,10 +33,10 @@ pub const OUTPUTS_TRACED: usize = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceFilter {
     pub side: Option<Side>,
-    /// Outer address of the home, or its inside address where there is no tunnel.
-    pub subscriber: Option<OuterAddress>,
+    /// Inside IPv6 addresses also select packets from and to them that are of no home.
+    pub subscriber: Option<HomeSelector>,
     pub protocol: Option<Protocol>,
-    pub remote: Option<EndpointRange>,
+    pub remote: Option<FamilyRange>,
 }
 
 /// The front of a frame.
@@ -47,21 +51,22 @@ pub struct FrameCopy {
 /// What the worker is to do with a packet, from its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TracedStep {
-    /// To translate it.
+    /// To translate it, or to forward it (IPv6).
     Translate,
-    /// To translate what another worker redirected here.
+    /// As [`Translate`](Self::Translate), of what another worker redirected here.
     Redirected,
-    /// To answer or to take it itself: ARP, a ping, a GRE keepalive, a datagram of replication.
+    /// To answer or to take it itself: ARP, neighbor discovery, a ping, a GRE keepalive, a datagram
+    /// of replication.
     Local,
     /// To hold a fragment of a tunnel packet until the packet is whole.
     Hold,
-    /// To send the home an ICMP error because of its TTL.
+    /// To send an ICMP error because of its TTL, or its hop limit.
     TimeExceeded,
     /// To drop it.
     Drop(DropReason),
 }
 
-/// Kind of a packet to translate.
+/// Kind of a packet that has a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TracedKind {
     Whole,
@@ -71,13 +76,15 @@ pub enum TracedKind {
     IcmpReply,
 }
 
-/// The key of a packet to translate. A later fragment has ports 0.
+/// The key of a packet to translate or to forward. A later fragment has ports 0; of an ICMPv6 echo
+/// the port of the home is the identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedFlow {
     pub kind: TracedKind,
-    pub protocol: Protocol,
-    pub source: Endpoint,
-    pub destination: Endpoint,
+    /// `None` of a later fragment that does not say it.
+    pub protocol: Option<Protocol>,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
     /// Byte 13 of the TCP header.
     pub tcp_flags: u8,
     pub hash: u64,
@@ -99,10 +106,9 @@ pub struct PacketTrace {
     pub side: Side,
     pub frame: FrameCopy,
     pub step: TracedStep,
-    /// The home: of a packet from homes as its tunnel says, of others as their mapping says.
-    pub home: Option<Home>,
-    /// The outer address of the home.
-    pub outer: Option<OuterAddress>,
+    /// The home: of a packet from homes as its tunnel or its address says, of others as their
+    /// record or, in IPv6, their destination says.
+    pub home: Option<HomeView>,
     pub flow: Option<TracedFlow>,
     /// What the tables had for the packet; `None` of packets that are not looked up by their own
     /// key: later fragments, ICMP errors.
@@ -119,16 +125,6 @@ pub struct PacketTrace {
     pub outputs: [Option<TracedOutput>; OUTPUTS_TRACED],
     /// Number of all frames that left.
     pub outputs_total: u64,
-}
-
-/// What is read of a frame before it is processed.
-#[derive(Clone, Copy)]
-struct Preview {
-    step: TracedStep,
-    home: Option<Home>,
-    key: FlowKey,
-    hash: weir_nat::Hash,
-    fits_fast_path: bool,
 }
 
 impl FrameCopy {
@@ -154,16 +150,17 @@ impl<F: Frame> Engine<F> {
             return false;
         }
         let preview = self.preview(side, frame);
-        let remote = match side {
-            Side::Access => preview.key.destination,
-            Side::Internet => preview.key.source,
+        let has_remote = |range: FamilyRange| {
+            let remote = |flow: TracedFlow| match side {
+                Side::Access => flow.destination,
+                Side::Internet => flow.source,
+            };
+            preview.flow.is_some_and(|flow| range.has(remote(flow)))
         };
-        let has_key = preview.has_key();
-        let is_of = |protocol| has_key && preview.key.protocol == protocol;
-        let home = || self.home_of(side, &preview).map(|home| self.nat.outer_address(&home));
-        filter.protocol.is_none_or(is_of)
-            && filter.remote.is_none_or(|range| has_key && has(&range, remote))
-            && filter.subscriber.is_none_or(|outer| home() == Some(outer))
+        let protocol = preview.flow.and_then(|flow| flow.protocol);
+        filter.protocol.is_none_or(|wanted| protocol == Some(wanted))
+            && filter.remote.is_none_or(has_remote)
+            && filter.subscriber.is_none_or(|name| self.is_of_subscriber(side, &preview, name))
     }
 
     /// Processes one frame as [`receive`](Self::receive) does, and records its way.
@@ -177,20 +174,24 @@ impl<F: Frame> Engine<F> {
         out: &mut Output<F>,
     ) -> Option<PacketTrace> {
         let frame = frames.first()?;
-        if side == Side::Access && self.preview_step(frame) == UpstreamStep::UnknownHome {
+        let mut preview = self.preview(side, frame);
+        if let Some(unknown) = preview.unknown.filter(|_| preview.step != TracedStep::Hold) {
             // A home gets its handle now, as it would when the packet is served.
-            let _ = self.intern_home(frame);
+            match self.nat.intern_outer(unknown.outer) {
+                Some(_) => preview = self.preview(side, frame),
+                None => preview.step = TracedStep::Drop(DropReason::NotSubscriber),
+            }
         }
         let copy = FrameCopy::new(frame.data());
-        let preview = self.preview(side, frame);
-        let before = self.look_up_traced(side, &preview, now);
+        let home = self.home_of(side, &preview).or_else(|| self.silent_home(side, &preview));
+        let shown = self.home_shown(&preview, home);
+        let outer = home.map(|home| self.nat.outer_address(&home));
+        let before = self.look_up_traced(side, &preview, home, now);
         let rule = before.and_then(|before| before.rule);
         let hits = |engine: &Self| rule.map(|it| engine.nat.admin().rule_hits(it.rule));
         let hits_before = hits(self);
         let drops_before = self.drops();
         let (held_before, sent_before) = (self.frames_held(), out.lengths());
-        let home = self.home_of(side, &preview);
-        let outer = home.map(|home| self.nat.outer_address(&home));
         self.receive(side, now, frames, pool, out);
         let drops = self.drops();
         let changed =
@@ -200,16 +201,16 @@ impl<F: Frame> Engine<F> {
         for (output, (side, frame)) in outputs.iter_mut().zip(sent) {
             *output = Some(TracedOutput { side, frame: FrameCopy::new(frame.data()) });
         }
+        let home = home.zip(outer).and_then(|(home, outer)| self.home_again(&home, outer));
         Some(PacketTrace {
             at_ms: now.ms,
             side,
             frame: copy,
             step: preview.step,
-            home,
-            outer,
-            flow: preview.has_key().then(|| preview.flow()),
+            home: shown,
+            flow: preview.flow,
             before,
-            after: self.look_up_traced(side, &preview, now),
+            after: self.look_up_traced(side, &preview, home, now),
             is_rule_counted: hits(self) != hits_before,
             dropped: DropReason::ALL.iter().find(changed).copied(),
             is_held: self.frames_held() > held_before,
@@ -218,69 +219,60 @@ impl<F: Frame> Engine<F> {
         })
     }
 
-    fn preview_step(&self, frame: &F) -> UpstreamStep {
-        let step = self.access_input(frame, &mut { Upstream::EMPTY });
-        step.unwrap_or_else(UpstreamStep::Discard)
+    /// Returns the home that has the inside address of an IPv6 packet from the internet, though it
+    /// holds no state: rules are asked about it.
+    fn silent_home(&mut self, side: Side, preview: &Preview) -> Option<Home> {
+        let Some(PreviewKey::Ipv6(packet)) = preview.key.filter(|_| side == Side::Internet) else {
+            return None;
+        };
+        let inside = packet.key.inside().address;
+        let shard = self.nat.shard_of_inside6(inside)?;
+        self.nat.admin_mut().home_with_inside6(shard, inside)
     }
 
-    /// Reads the headers of a frame.
-    fn preview(&self, side: Side, frame: &F) -> Preview {
-        match side {
-            Side::Access => {
-                let mut packet = Upstream::EMPTY;
-                let step = self.access_input(frame, &mut packet);
-                let step = step.unwrap_or_else(UpstreamStep::Discard);
-                let has_home = packet.home != Upstream::EMPTY.home;
-                Preview {
-                    step: up_step(step),
-                    home: has_home.then_some(packet.home),
-                    key: packet.key,
-                    hash: packet.hash,
-                    fits_fast_path: packet.fits_fast_path,
-                }
-            }
-            Side::Internet => {
-                let mut packet = Downstream::EMPTY;
-                let step = self.internet_input(frame, &mut packet);
-                let step = step.unwrap_or_else(DownstreamStep::Discard);
-                Preview {
-                    step: down_step(step),
-                    home: None,
-                    key: packet.key,
-                    hash: packet.hash,
-                    fits_fast_path: packet.fits_fast_path,
-                }
+    /// Returns a home as it is known now: one with a tunnel over IPv6 that held no state when a
+    /// burst began has another handle since.
+    fn home_again(&self, home: &Home, outer: OuterAddress) -> Option<Home> {
+        match outer {
+            OuterAddress::Ipv4(_) => Some(*home),
+            OuterAddress::Ipv6(address) => {
+                self.nat.find_outer(address).map(|outer| Home { outer, ..*home })
             }
         }
     }
 
-    fn home_of(&self, side: Side, preview: &Preview) -> Option<Home> {
-        match side {
-            Side::Access => preview.home,
-            Side::Internet if !preview.has_key() => None,
-            Side::Internet => {
-                let FlowKey { destination, protocol, .. } = preview.key;
-                self.nat.admin().home_behind(destination, protocol)
-            }
-        }
-    }
-
-    fn look_up_traced(&self, side: Side, preview: &Preview, now: Now) -> Option<TracedLookUp> {
-        let has_own_key =
-            matches!(preview.key.kind, PacketKind::Session | PacketKind::FirstFragment);
+    fn look_up_traced(
+        &self,
+        side: Side,
+        preview: &Preview,
+        home: Option<Home>,
+        now: Now,
+    ) -> Option<TracedLookUp> {
+        let has_own_key = preview
+            .flow
+            .is_some_and(|flow| matches!(flow.kind, TracedKind::Whole | TracedKind::FirstFragment));
         if !has_own_key || preview.step != TracedStep::Translate {
             return None;
         }
         let (nat, now) = (self.nat.admin(), now.tick());
-        let FlowKey { source, destination, protocol, tcp_flags, .. } = preview.key;
-        Some(match side {
-            Side::Access => {
-                let packet = Upstream { home: preview.home?, key: preview.key, ..Upstream::EMPTY };
-                nat.trace_outbound(preview.hash, &packet.outbound(), now)
+        Some(match (side, preview.key?) {
+            (Side::Access, PreviewKey::Ipv4(key)) => {
+                let FlowKey { source, destination, protocol, tcp_flags, .. } = key;
+                let home = home?;
+                let (inside, remote) = (source, destination);
+                let hash = self.nat.outbound_hash(&home, inside, protocol);
+                let packet = Outbound { home, inside, remote, protocol, tcp_flags };
+                nat.trace_outbound(hash, &packet, now)
             }
-            Side::Internet => {
+            (Side::Internet, PreviewKey::Ipv4(key)) => {
+                let FlowKey { source, destination, protocol, tcp_flags, .. } = key;
+                let hash = self.nat.inbound_hash(destination, protocol);
                 let packet = Inbound { public: destination, remote: source, protocol, tcp_flags };
-                nat.trace_inbound(preview.hash, &packet, now)
+                nat.trace_inbound(hash, &packet, now)
+            }
+            (Side::Access, PreviewKey::Ipv6(packet)) => nat.trace_outbound6(&packet, &home?, now),
+            (Side::Internet, PreviewKey::Ipv6(packet)) => {
+                nat.trace_inbound6(&packet, home.as_ref(), now)
             }
         })
     }
@@ -291,63 +283,8 @@ impl<F: Frame> Engine<F> {
 
     /// Returns the number of frames that wait for replicas or for other fragments.
     fn frames_held(&self) -> u64 {
-        let fragments: u64 = self.fragments.uses().iter().skip(3).map(|table| table.used).sum();
-        self.held.len() as u64 + fragments
+        let caches = [&self.fragments, &self.outer_fragments.cache];
+        let uses = caches.into_iter().flat_map(|cache| cache.uses().into_iter().skip(3));
+        self.held.len() as u64 + uses.map(|table| table.used).sum::<u64>()
     }
-}
-
-impl Preview {
-    /// Whether the headers were read as far as the key.
-    fn has_key(&self) -> bool {
-        self.step == TracedStep::Translate
-    }
-
-    fn flow(&self) -> TracedFlow {
-        let FlowKey { kind, protocol, source, destination, tcp_flags } = self.key;
-        TracedFlow {
-            kind: match kind {
-                PacketKind::Session => TracedKind::Whole,
-                PacketKind::FirstFragment => TracedKind::FirstFragment,
-                PacketKind::LaterFragment => TracedKind::LaterFragment,
-                PacketKind::IcmpError => TracedKind::IcmpError,
-                PacketKind::IcmpReply => TracedKind::IcmpReply,
-            },
-            protocol,
-            source,
-            destination,
-            tcp_flags,
-            hash: self.hash.0,
-            fits_fast_path: self.fits_fast_path,
-        }
-    }
-}
-
-fn up_step(step: UpstreamStep) -> TracedStep {
-    match step {
-        UpstreamStep::Translate => TracedStep::Translate,
-        UpstreamStep::Stray | UpstreamStep::StrayDown => TracedStep::Redirected,
-        UpstreamStep::Arp
-        | UpstreamStep::Pong
-        | UpstreamStep::KeepaliveBack
-        | UpstreamStep::Datagram => TracedStep::Local,
-        // No home may have this address.
-        UpstreamStep::UnknownHome => TracedStep::Drop(DropReason::NotSubscriber),
-        UpstreamStep::OuterFragment => TracedStep::Hold,
-        UpstreamStep::TimeExceeded => TracedStep::TimeExceeded,
-        UpstreamStep::Discard(reason) => TracedStep::Drop(reason),
-    }
-}
-
-fn down_step(step: DownstreamStep) -> TracedStep {
-    match step {
-        DownstreamStep::Translate => TracedStep::Translate,
-        DownstreamStep::Stray | DownstreamStep::Hairpin => TracedStep::Redirected,
-        DownstreamStep::Arp | DownstreamStep::Pong => TracedStep::Local,
-        DownstreamStep::Discard(reason) => TracedStep::Drop(reason),
-    }
-}
-
-fn has(range: &EndpointRange, endpoint: Endpoint) -> bool {
-    (endpoint.address ^ range.network) & range.mask == 0
-        && range.port.is_none_or(|port| port == endpoint.port)
 }

@@ -59,17 +59,25 @@ pub(crate) enum ToEndpoint6 {
 
 /// A GRE packet to a served endpoint.
 pub(crate) struct Tunnel6 {
-    shard: ShardIndex,
-    source: [u64; 2],
+    pub(crate) shard: ShardIndex,
+    pub(crate) source: [u64; 2],
     /// Key and EtherType of the GRE header.
-    key: Option<u32>,
-    protocol: u16,
+    pub(crate) key: Option<u32>,
+    pub(crate) protocol: u16,
     /// Offset of the inner packet, and its length, in bytes.
     offset: usize,
     len: usize,
     class: u8,
     /// Destination and source: the ends of an answer.
     answer: [u128; 2],
+}
+
+impl Tunnel6 {
+    /// Returns the inner packet of the tunnel packet.
+    #[inline(always)]
+    pub(crate) fn inner<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
+        packet.get(self.offset..self.offset + self.len).unwrap_or_default()
+    }
 }
 
 impl<F: Frame> Engine<F> {
@@ -142,9 +150,9 @@ impl<F: Frame> Engine<F> {
 
     /// Decides on the step of a packet to a tunnel endpoint, which begins at `offset` of its frame
     /// and has no IPv4 packet inside. Cuts the frame to what the step concerns.
-    pub(crate) fn endpoint6_step(
+    pub(crate) fn endpoint6_step<G: Frame>(
         &self,
-        frame: &mut F,
+        frame: &mut G,
         offset: usize,
         to: &ToEndpoint6,
         packet: &mut Packet6State,
@@ -181,8 +189,7 @@ impl<F: Frame> Engine<F> {
         if home.gre_key.is_none() && self.slow_path.is_over(&Party::Home(home), Way::Up) {
             return Err(DropReason::SlowPathLimit);
         }
-        let inner = bytes.get(tunnel.offset..tunnel.offset + tunnel.len).unwrap_or_default();
-        let inner = Packet::read(inner)
+        let inner = Packet::read(tunnel.inner(bytes))
             .map_err(|error| error.reason(DropReason::InnerMalformed, DropReason::InnerChecksum))?;
         packet.offset += tunnel.offset;
         packet.len = inner.bytes.len();
@@ -196,9 +203,9 @@ impl<F: Frame> Engine<F> {
 
     /// As [`inner4_input`](Self::inner4_input), with an IPv6 packet inside. The tunnel packet
     /// begins at `offset` of its frame, which is cut to the inner packet.
-    fn inner6_input(
+    fn inner6_input<G: Frame>(
         &self,
-        frame: &mut F,
+        frame: &mut G,
         offset: usize,
         tunnel: &Tunnel6,
         packet: &mut Packet6State,

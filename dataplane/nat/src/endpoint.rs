@@ -1,7 +1,7 @@
 //! The parties of a flow: endpoints, protocols, homes, shards; and the coarse clock.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
 use weir_rules::OUTER_HANDLES;
 use zerocopy::{Immutable, IntoBytes};
@@ -20,9 +20,21 @@ impl Endpoint {
     }
 }
 
+impl From<Endpoint> for SocketAddrV4 {
+    fn from(Endpoint { address, port }: Endpoint) -> Self {
+        Self::new(Ipv4Addr::from(address), port)
+    }
+}
+
+impl From<Endpoint> for SocketAddr {
+    fn from(endpoint: Endpoint) -> Self {
+        Self::V4(endpoint.into())
+    }
+}
+
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", Ipv4Addr::from(self.address), self.port)
+        SocketAddrV4::from(*self).fmt(f)
     }
 }
 

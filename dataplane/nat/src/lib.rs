@@ -78,7 +78,8 @@ extern crate self as weir_nat;
 
 pub use admin::facet::{Admin, AdminMut};
 pub use admin::flow_trace::{
-    BucketHit, RedirectedFlow, TracedLookUp, TracedMapping, TracedSession,
+    BucketHit, RedirectedFlow, TracedFlow6, TracedLookUp, TracedMapping, TracedRecord,
+    TracedSession,
 };
 pub use admin::flush::Flush;
 pub use admin::gauges::{Gauges, MirrorGauges, ShardGauges, TableUse};

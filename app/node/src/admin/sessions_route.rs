@@ -65,19 +65,6 @@ pub(super) async fn sessions(
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
 }
 
-pub(super) fn parse<T: std::str::FromStr>(
-    name: &str,
-    text: &Option<String>,
-    what: &str,
-) -> Result<Option<T>, RefusedRequest> {
-    text.as_deref()
-        .map(|text| {
-            let error = || format!("{name}: '{text}' is not {what}");
-            text.parse().map_err(|_| RefusedRequest::new(StatusCode::BAD_REQUEST, error()))
-        })
-        .transpose()
-}
-
 /// Parses one of some words.
 pub(super) fn known<T: Copy, const N: usize>(
     name: &str,
@@ -93,7 +80,8 @@ pub(super) fn known<T: Copy, const N: usize>(
     })
 }
 
-fn home(name: &str, text: &Option<String>) -> Result<Option<HomeName>, RefusedRequest> {
+/// Parses the name of a home.
+pub(super) fn home(name: &str, text: &Option<String>) -> Result<Option<HomeName>, RefusedRequest> {
     let Some(text) = text else { return Ok(None) };
     text.parse().map(Some).map_err(|error: HomeNameError| {
         RefusedRequest::new(StatusCode::BAD_REQUEST, format!("{name}: {error}"))
@@ -101,7 +89,10 @@ fn home(name: &str, text: &Option<String>) -> Result<Option<HomeName>, RefusedRe
 }
 
 /// Parses an address, a prefix, or an address with a port, of either family.
-fn family_range(name: &str, text: &Option<String>) -> Result<Option<FamilyRange>, RefusedRequest> {
+pub(super) fn family_range(
+    name: &str,
+    text: &Option<String>,
+) -> Result<Option<FamilyRange>, RefusedRequest> {
     let Some(wanted) = text.as_deref().filter(|text| text.matches(':').count() > 1) else {
         return Ok(range(name, text)?.map(FamilyRange::Ipv4));
     };
@@ -122,10 +113,7 @@ fn range6(text: &str) -> Option<EndpointRange6> {
 }
 
 /// Parses an IPv4 address, a prefix, or an address with a port.
-pub(super) fn range(
-    name: &str,
-    text: &Option<String>,
-) -> Result<Option<EndpointRange>, RefusedRequest> {
+fn range(name: &str, text: &Option<String>) -> Result<Option<EndpointRange>, RefusedRequest> {
     let Some(text) = text else { return Ok(None) };
     if let Ok(one) = text.parse::<SocketAddrV4>() {
         return Ok(Some(Endpoint::new(u32::from(*one.ip()), one.port()).into()));
@@ -174,17 +162,12 @@ async fn list(node: Arc<Node>, filter: SessionFilter, mut left: u64, sender: mps
 }
 
 pub(super) fn session(worker: usize, view: &SessionView, roles: &RoleNames) -> Session {
-    let at4 =
-        |endpoint: Endpoint| SocketAddrV4::new(Ipv4Addr::from(endpoint.address), endpoint.port);
-    let at6 = |Endpoint6 { address, port }| {
-        SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(address), port, 0, 0))
-    };
     let (family, inside, public, remote, asked) = match view.ends {
         SessionEnds::Ipv4(ends) => {
-            let [inside, remote] = [ends.inside, ends.remote].map(|end| SocketAddr::V4(at4(end)));
-            (4, inside, Some(at4(ends.public)), remote, ends.asked.map(at4))
+            let [inside, remote] = [ends.inside, ends.remote].map(SocketAddr::from);
+            (4, inside, Some(ends.public.into()), remote, ends.asked.map(Into::into))
         }
-        SessionEnds::Ipv6(ends) => (6, at6(ends.inside), None, at6(ends.remote), None),
+        SessionEnds::Ipv6(ends) => (6, ends.inside.into(), None, ends.remote.into(), None),
     };
     Session {
         worker,

@@ -357,7 +357,6 @@ fn sample_trace() -> PacketTrace {
         frame: FrameCopy::new(&[0; 10]),
         step: TracedStep::Drop(DropReason::FrameTruncated),
         home: None,
-        outer: None,
         flow: None,
         before: None,
         after: None,

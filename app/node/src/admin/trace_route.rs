@@ -1,7 +1,6 @@
 //! `GET /trace`: the way of chosen packets, one JSON line for each, until there are enough of them,
 //! the time is over, or the reader disconnects.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +15,11 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use weir_engine::{Side, TraceFilter};
-use weir_nat::{OuterAddress, Protocol};
+use weir_nat::Protocol;
 use weir_process::http::RefusedRequest;
 
 use super::body::{json_lines, pieces};
-use super::sessions_route::{known, parse, range};
+use super::sessions_route::{family_range, home, known};
 use crate::node::{Node, WorkerHandle};
 use crate::request::WorkerRequest;
 use crate::trace::{TraceReader, trace_point, traced_packet};
@@ -33,7 +32,7 @@ const COUNT: u64 = 10;
 const SECONDS: u64 = 60;
 const SECONDS_MAX: u64 = 86_400;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TraceQuery {
     worker: Option<usize>,
@@ -50,13 +49,7 @@ pub(super) async fn trace(
     wanted: Result<Query<TraceQuery>, QueryRejection>,
 ) -> Result<Response, RefusedRequest> {
     let Query(wanted) = wanted?;
-    let filter = TraceFilter {
-        side: known("side", &wanted.side, Side::ALL.map(|side| (side.name(), side)))?,
-        subscriber: parse::<IpAddr>("subscriber", &wanted.subscriber, "an IP address")?
-            .map(OuterAddress::from),
-        protocol: known("protocol", &wanted.protocol, Protocol::ALL.map(|it| (it.name(), it)))?,
-        remote: range("remote", &wanted.remote)?,
-    };
+    let filter = filter(&wanted)?;
     let count = wanted.count.unwrap_or(COUNT);
     let is_wanted = |worker: &&WorkerHandle| wanted.worker.is_none_or(|it| it == worker.worker);
     let workers: Vec<&WorkerHandle> = node.workers.iter().filter(is_wanted).collect();
@@ -78,6 +71,15 @@ pub(super) async fn trace(
     let (sender, body) = pieces();
     tokio::spawn(record(readers, count, Duration::from_secs(seconds), sender));
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::new(body)).into_response())
+}
+
+fn filter(wanted: &TraceQuery) -> Result<TraceFilter, RefusedRequest> {
+    Ok(TraceFilter {
+        side: known("side", &wanted.side, Side::ALL.map(|side| (side.name(), side)))?,
+        subscriber: home("subscriber", &wanted.subscriber)?.map(Into::into),
+        protocol: known("protocol", &wanted.protocol, Protocol::ALL.map(|it| (it.name(), it)))?,
+        remote: family_range("remote", &wanted.remote)?,
+    })
 }
 
 /// Sends packets as they come. Dropping the readers ends the trace in the workers.
@@ -115,4 +117,40 @@ async fn record(
         }
     }
     tracing::info!(event = "trace-stopped", left, "trace stopped");
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_nat::{Endpoint6, EndpointRange6, FamilyRange, HomeSelector};
+
+    use super::*;
+
+    fn of_subscriber(text: &str) -> Option<HomeSelector> {
+        let subscriber = Some(text.to_owned());
+        filter(&TraceQuery { subscriber, ..TraceQuery::default() }).ok()?.subscriber
+    }
+
+    fn of_remote(text: &str) -> Option<FamilyRange> {
+        let remote = Some(text.to_owned());
+        filter(&TraceQuery { remote, ..TraceQuery::default() }).ok()?.remote
+    }
+
+    #[test]
+    fn filter_of_a_trace_names_homes_and_remotes_of_both_families() {
+        assert_eq!(of_subscriber("10.200.1.5"), Some(HomeSelector::Ipv4(0x0ac8_0105)));
+        let named = |net: &str| Some(HomeSelector::Ipv6(net.parse().unwrap()));
+        assert_eq!(of_subscriber("2001:db8:e::5"), named("2001:db8:e::5/128"));
+        assert_eq!(of_subscriber("2001:db8:1000:1ff::/56"), named("2001:db8:1000:100::/56"));
+        let address = 0x2001_0db8_0009_0000_0000_0000_0000_0001;
+        let endpoint: FamilyRange = Endpoint6::new(address, 443).into();
+        assert_eq!(of_remote("[2001:db8:9::1]:443"), Some(endpoint));
+        let range = |mask| EndpointRange6 { network: address & mask, mask, port: None };
+        assert_eq!(of_remote("2001:db8:9::1"), Some(range(u128::MAX).into()));
+        assert_eq!(of_remote("2001:db8:9::/48"), Some(range(u128::MAX << 80).into()));
+        assert!(matches!(of_remote("198.51.100.53:53"), Some(FamilyRange::Ipv4(_))));
+        let refused = |wanted: TraceQuery| filter(&wanted).is_err();
+        let wrong = Some("2001:db8::/129".to_owned());
+        assert!(refused(TraceQuery { remote: wrong.clone(), ..TraceQuery::default() }));
+        assert!(refused(TraceQuery { subscriber: wrong, ..TraceQuery::default() }));
+    }
 }

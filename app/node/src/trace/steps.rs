@@ -1,12 +1,12 @@
 //! The text of a packet's way.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 
-use weir_admin::{TraceStep, TracedPacket};
+use weir_admin::{HomeName, TraceStep, TracedPacket};
 use weir_engine::{FrameCopy, PacketTrace, Side, TracedFlow, TracedKind, TracedStep};
 use weir_nat::{
-    BucketHit, Destination, Endpoint, FlowClass, FlowPolicy, Home, OuterAddress, RedirectedFlow,
-    RuleAction, SourcePool, TracedLookUp, TracedMapping, TracedSession,
+    BucketHit, Destination, FlowClass, FlowPolicy, HomeView, Protocol, RedirectedFlow, RuleAction,
+    SourcePool, TracedFlow6, TracedLookUp, TracedMapping, TracedRecord, TracedSession,
 };
 use weir_wire::describe::describe;
 
@@ -47,27 +47,30 @@ impl Steps {
 
     fn input(&mut self, trace: &PacketTrace) {
         self.add("input", frame(trace.side, &trace.frame));
-        let home = trace
-            .home
-            .zip(trace.outer)
-            .map_or_else(|| "no home is known".to_owned(), |(it, outer)| home(&it, outer));
-        let text = match (trace.step, &trace.flow) {
-            (TracedStep::Translate, Some(flow)) => format!("{home}; {}", key(flow)),
-            (TracedStep::Translate, None) => home,
-            (TracedStep::Redirected, _) => "another worker has redirected it here".to_owned(),
-            (TracedStep::Local, _) => "for the worker itself".to_owned(),
-            (TracedStep::Hold, _) => {
-                format!("{home}; a fragment of a tunnel packet, which waits for the others")
+        let home = trace.home.map_or_else(|| "no home is known".to_owned(), home);
+        let read = match &trace.flow {
+            Some(flow) => format!("{home}; {}", key(flow)),
+            None => home,
+        };
+        let text = match trace.step {
+            TracedStep::Translate => read,
+            TracedStep::Redirected => "another worker has redirected it here".to_owned(),
+            TracedStep::Local => "for the worker itself".to_owned(),
+            TracedStep::Hold => {
+                format!("{read}; a fragment of a tunnel packet, which waits for the others")
             }
-            (TracedStep::TimeExceeded, _) => format!("{home}; its TTL ends here"),
-            (TracedStep::Drop(reason), _) => format!("{home}; headers: {}", reason.name()),
+            TracedStep::TimeExceeded => match trace.flow.is_some_and(is_ipv6) {
+                true => format!("{read}; its hop limit ends here"),
+                false => format!("{read}; its TTL ends here"),
+            },
+            TracedStep::Drop(reason) => format!("{read}; headers: {}", reason.name()),
         };
         self.add("key", text);
     }
 
     fn look_up(&mut self, trace: &PacketTrace) {
         let Some(before) = &trace.before else {
-            if let Some(flow) = &trace.flow {
+            if let Some(flow) = trace.flow.filter(|_| trace.step == TracedStep::Translate) {
                 let text = match flow.kind {
                     TracedKind::LaterFragment => "not asked: its first fragment decides",
                     _ => "not asked for the packet's own key, but for what it quotes or answers",
@@ -76,7 +79,12 @@ impl Steps {
             }
             return;
         };
-        let index = if trace.side == Side::Access { "outbound" } else { "inbound" };
+        let is_ipv6 = trace.flow.is_some_and(is_ipv6);
+        let index = match trace.side {
+            _ if is_ipv6 => "IPv6",
+            Side::Access => "outbound",
+            Side::Internet => "inbound",
+        };
         let hit = match before.bucket {
             BucketHit::Primary => "hit in the primary bucket",
             BucketHit::Alternate => "hit in the alternate bucket",
@@ -84,10 +92,18 @@ impl Steps {
         };
         let hash = trace.flow.map_or(0, |flow| flow.hash);
         self.add("index", format!("{index}, hash {hash:016x}: {hit}"));
-        self.add("record", record(before));
-        if let Some(is_let_in) = before.is_let_in {
-            let verdict = if is_let_in { "lets the remote in" } else { "keeps the remote out" };
-            self.add("filter", format!("nat.filtering {verdict}"));
+        let owner = before.other_home.map(|it| format!("; the address is of {}", home(it)));
+        self.add("record", record(before) + &owner.unwrap_or_default());
+        match before.is_let_in {
+            // The lines of the rule, and of the key if no home has the address, say it already.
+            Some(false) if is_ipv6 && before.rule.is_none() && trace.home.is_some() => {
+                self.add("filter", "no rule lets the remote in".to_owned());
+            }
+            Some(is_let_in) if !is_ipv6 => {
+                let verdict = if is_let_in { "lets the remote in" } else { "keeps the remote out" };
+                self.add("filter", format!("nat.filtering {verdict}"));
+            }
+            _ => {}
         }
         if let Some(rule) = before.rule {
             let action = match rule.action {
@@ -104,12 +120,12 @@ impl Steps {
 
     fn changes(&mut self, trace: &PacketTrace) {
         let (Some(before), Some(after)) = (&trace.before, &trace.after) else { return };
-        match (&before.mapping, &after.mapping) {
-            (None, Some(mapping)) => self.add("mapping", format!("opened: {}", words(mapping))),
-            (Some(_), None) => self.add("mapping", "ended".to_owned()),
+        match (&before.record, &after.record) {
+            (None, Some(record)) => self.add(kind(record), format!("opened: {}", words(record))),
+            (Some(record), None) => self.add(kind(record), "ended".to_owned()),
             _ => {}
         }
-        let session = |look_up: &TracedLookUp| look_up.mapping.and_then(|it| it.session);
+        let session = |look_up: &TracedLookUp| look_up.record.and_then(|it| it.session());
         let state = |look_up| session(look_up).map(|session: TracedSession| session.state);
         match (state(before), state(after)) {
             (Some(old), Some(new)) if old == new => self.add("session", format!("stays {old}")),
@@ -146,9 +162,13 @@ fn frame(side: Side, frame: &FrameCopy) -> String {
     format!("{}, {} bytes: {}", side.name(), frame.len, describe(frame.bytes()))
 }
 
-fn home(home: &Home, outer: OuterAddress) -> String {
-    let key = home.gre_key.map(|key| format!(" key {key}")).unwrap_or_default();
-    format!("home {outer}{key}")
+fn home(home: HomeView) -> String {
+    let key = home.gre_key().map(|key| format!(" key {key}")).unwrap_or_default();
+    format!("home {}{key}", HomeName::from(home))
+}
+
+fn is_ipv6(flow: TracedFlow) -> bool {
+    flow.source.is_ipv6()
 }
 
 fn key(flow: &TracedFlow) -> String {
@@ -156,27 +176,35 @@ fn key(flow: &TracedFlow) -> String {
         TracedKind::Whole => "",
         TracedKind::FirstFragment => ", first fragment",
         TracedKind::LaterFragment => ", later fragment",
+        TracedKind::IcmpError if flow.source.is_ipv6() => ", ICMPv6 error",
         TracedKind::IcmpError => ", ICMP error",
         TracedKind::IcmpReply => ", ICMP reply",
     };
     let path = if flow.fits_fast_path { "" } else { "; slow path" };
-    let (source, destination) = (endpoint(flow.source), endpoint(flow.destination));
-    format!("{} {source} > {destination}{kind}{path}", flow.protocol.name())
+    let protocol = flow.protocol.map_or("protocol of its first fragment,", Protocol::name);
+    let TracedFlow { source, destination, .. } = flow;
+    format!("{protocol} {source} > {destination}{kind}{path}")
 }
 
 fn record(look_up: &TracedLookUp) -> String {
-    let Some(mapping) = &look_up.mapping else { return "none".to_owned() };
-    let session = match &mapping.session {
-        None => "no session with this remote".to_owned(),
-        Some(session) => {
-            let TracedSession { is_first, state, idle_sec, timeout_sec, .. } = session;
-            let (class, idle) =
-                (class(session.class), format!("idle {idle_sec} of {timeout_sec} s"));
-            let place = if *is_first { "first session" } else { "further session" };
-            format!("{place}, {state}, {idle}{class}")
-        }
+    let Some(record) = &look_up.record else { return "none".to_owned() };
+    let timer = |TracedSession { state, idle_sec, timeout_sec, class: of, .. }| {
+        format!("{state}, idle {idle_sec} of {timeout_sec} s{}", class(of))
     };
-    format!("number {}, {}; {session}", mapping.record, words(mapping))
+    match record {
+        TracedRecord::Mapping(mapping) => {
+            let session = match mapping.session {
+                None => "no session with this remote".to_owned(),
+                Some(session) if session.is_first => format!("first session, {}", timer(session)),
+                Some(session) => format!("further session, {}", timer(session)),
+            };
+            format!("number {}, {}; {session}", mapping.record, words(record))
+        }
+        TracedRecord::Flow6(flow) => {
+            let session = flow.session.map_or_else(|| "it has run out".to_owned(), timer);
+            format!("number {}, {}; {session}", flow.record, words(record))
+        }
+    }
 }
 
 fn class(class: FlowClass) -> String {
@@ -196,17 +224,28 @@ fn given(policy: &FlowPolicy) -> String {
     words
 }
 
-fn words(mapping: &TracedMapping) -> String {
-    let block = mapping.block.map(|it| format!(", block {}-{}", it.port_first, it.port_last));
-    let (inside, public) = (endpoint(mapping.inside), endpoint(mapping.public));
-    let redirected = mapping.redirected.map(|RedirectedFlow { asked, destination }| {
-        format!(", {} is {}", endpoint(asked), endpoint(destination))
-    });
-    format!("{inside} is {public}{}{}", block.unwrap_or_default(), redirected.unwrap_or_default())
+/// Returns the step that says of a record that it was made or ended.
+fn kind(record: &TracedRecord) -> &'static str {
+    match record {
+        TracedRecord::Mapping(_) => "mapping",
+        TracedRecord::Flow6(_) => "flow",
+    }
 }
 
-fn endpoint(endpoint: Endpoint) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::from(endpoint.address), endpoint.port)
+fn words(record: &TracedRecord) -> String {
+    match record {
+        TracedRecord::Mapping(mapping) => mapping_words(mapping),
+        TracedRecord::Flow6(TracedFlow6 { inside, remote, .. }) => format!("{inside} and {remote}"),
+    }
+}
+
+fn mapping_words(mapping: &TracedMapping) -> String {
+    let TracedMapping { inside, public, .. } = mapping;
+    let block = mapping.block.map(|it| format!(", block {}-{}", it.port_first, it.port_last));
+    let redirected = mapping
+        .redirected
+        .map(|RedirectedFlow { asked, destination }| format!(", {asked} is {destination}"));
+    format!("{inside} is {public}{}{}", block.unwrap_or_default(), redirected.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -64,10 +64,11 @@ impl<F: Frame> Engine<F> {
         }
     }
 
+    /// Decides on the step of a frame from the access side, and cuts the frame to the IPv6 packet.
     #[inline(always)]
-    fn access_input6(
+    pub(crate) fn access_input6<G: Frame>(
         &self,
-        frame: &mut F,
+        frame: &mut G,
         packet: &mut Packet6State,
     ) -> Result<PacketStep6, DropReason> {
         let (network, offset) = self.link(Side::Access).input(frame)?;
@@ -92,9 +93,9 @@ impl<F: Frame> Engine<F> {
 
     /// Reads a GRE packet over IPv4, whose inner packet is of IPv6.
     #[inline(always)]
-    pub(crate) fn tunnel_input6(
+    pub(crate) fn tunnel_input6<G: Frame>(
         &self,
-        frame: &mut F,
+        frame: &mut G,
         offset: usize,
         packet: &mut Packet6State,
     ) -> Result<PacketStep6, DropReason> {
@@ -128,9 +129,9 @@ impl<F: Frame> Engine<F> {
     /// Reads an IPv6 packet behind the Ethernet header: one to this worker, or, on a link where
     /// there may be such, one to be forwarded.
     #[inline(always)]
-    fn native_input6(
+    fn native_input6<G: Frame>(
         &self,
-        frame: &mut F,
+        frame: &mut G,
         offset: usize,
         side: Side,
         is_transit: bool,
@@ -151,10 +152,11 @@ impl<F: Frame> Engine<F> {
         transit_input6(frame.data(), way, packet)
     }
 
+    /// As [`access_input6`](Self::access_input6), from the internet side.
     #[inline(always)]
-    fn internet_input6(
+    pub(crate) fn internet_input6<G: Frame>(
         &self,
-        frame: &mut F,
+        frame: &mut G,
         packet: &mut Packet6State,
     ) -> Result<PacketStep6, DropReason> {
         let (_, offset) = self.link(Side::Internet).input(frame)?;

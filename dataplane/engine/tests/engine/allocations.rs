@@ -2,86 +2,24 @@
 
 use std::sync::Arc;
 
-use crate::world::ipv6::{gre_header, over_ipv6, tunnelled};
-use crate::world::link6::{STRANGER, config6, gateway_answer, icmp6_packet, own6, station6};
-use crate::world::pair::{A, B, PORT, SHARD, clustered};
-use crate::world::*;
 use allocation_counter::measure;
 use weir_engine::{
     Engine, EngineConfig, LiveEngineSettings, LiveSettings, Misses, Now, Output, Redirects, Side,
     TraceFilter,
 };
-use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
+use weir_nat::{ActiveRules, HomeSelector, LiveNatSettings, StaticMappings, home_addresses};
 use weir_rules::{RuleAction, RuleFilter, RuleSet};
 use weir_wire::arp::Arp;
 use weir_wire::build;
 use weir_wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Mac};
-use weir_wire::frame::{Frame, Pool};
+use weir_wire::frame::Frame;
 use weir_wire::ndp::NdpPacket;
 
-/// A frame of fixed size and a pool that recycles: the behaviour of mbufs, without DPDK.
-#[derive(Debug)]
-struct FixedFrame {
-    bytes: Box<[u8; 4096]>,
-    from: usize,
-    to: usize,
-}
-
-const HEADROOM: usize = 128;
-
-impl Frame for FixedFrame {
-    fn data(&self) -> &[u8] {
-        &self.bytes[self.from..self.to]
-    }
-    fn data_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.from..self.to]
-    }
-    fn push(&mut self, n: usize) -> bool {
-        let has_room = self.from >= n;
-        self.from -= if has_room { n } else { 0 };
-        has_room
-    }
-    fn pull(&mut self, n: usize) {
-        self.from += n;
-    }
-    fn truncate(&mut self, len: usize) {
-        self.to = self.to.min(self.from + len);
-    }
-    fn extend(&mut self, n: usize) -> bool {
-        let has_room = self.bytes.len() - self.to >= n;
-        self.to += if has_room { n } else { 0 };
-        has_room
-    }
-    fn prefetch(&self, _headroom: usize) {}
-
-    fn is_contiguous(&self) -> bool {
-        true
-    }
-}
-
-/// Holds frames that are made before the measurement and thrown away after it.
-struct FixedPool(Vec<FixedFrame>);
-
-impl FixedPool {
-    fn new() -> Self {
-        let frame = || FixedFrame { bytes: Box::new([0; 4096]), from: HEADROOM, to: HEADROOM };
-        Self((0..4096).map(|_| frame()).collect())
-    }
-
-    fn filled(&mut self, bytes: &[u8]) -> FixedFrame {
-        let mut frame = self.alloc().expect("enough frames");
-        assert!(frame.extend(bytes.len()));
-        frame.data_mut().copy_from_slice(bytes);
-        frame
-    }
-}
-
-impl Pool for FixedPool {
-    type Frame = FixedFrame;
-    fn alloc(&mut self) -> Option<FixedFrame> {
-        self.0.pop()
-    }
-}
+use crate::world::fixed_frame::{FixedFrame, FixedPool};
+use crate::world::ipv6::{gre_header, over_ipv6, tunnelled};
+use crate::world::link6::{STRANGER, config6, gateway_answer, icmp6_packet, own6, station6};
+use crate::world::pair::{A, B, PORT, SHARD, clustered};
+use crate::world::*;
 
 struct Bench {
     engine: Engine<FixedFrame>,
@@ -126,6 +64,25 @@ impl Bench {
         bench
     }
 
+    /// Makes a worker with IPv6, for homes with tunnels over either family. The first two rounds
+    /// are those of the probes, which no station answers.
+    fn with_ipv6() -> Self {
+        let mut bench = Self::with(over_ipv6());
+        for round in 0..4 {
+            bench.now.ms += 500;
+            bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
+            for side in [Side::Access, Side::Internet] {
+                let answer = gateway_answer(side, gateway_mac(side));
+                let to = answer.multicast_mac().unwrap_or(worker_mac(side));
+                let frame = build::ethernet_of(ETHERTYPE_IPV6, to, STRANGER, answer.as_bytes());
+                let made = bench.burst(side, &[frame]);
+                assert!(round < 2 || made == 0);
+            }
+        }
+        bench.refill();
+        bench
+    }
+
     /// Returns the number of allocations made while one burst passes through the engine.
     fn burst(&mut self, side: Side, packets: &[Vec<u8>]) -> u64 {
         for packet in packets {
@@ -138,6 +95,22 @@ impl Bench {
             self.sent.append(&mut self.out.internet);
         })
         .count_total
+    }
+
+    /// Traces a packet of a home, which is sent, and checks that nothing is allocated.
+    fn trace(&mut self, side: Side, frame: &[u8], home: HomeSelector, what: &str) {
+        let filter = TraceFilter { subscriber: Some(home), ..TraceFilter::default() };
+        let frame = self.pool.filled(frame);
+        let made = measure(|| {
+            let Self { engine, pool, out, frames, sent, now } = self;
+            assert!(engine.is_traced(side, &frame, &filter), "{what}");
+            frames.push(frame);
+            let trace = engine.receive_traced(side, *now, frames, pool, out);
+            assert_eq!(trace.unwrap().outputs_total, 1, "{what}");
+            sent.append(&mut out.access);
+            sent.append(&mut out.internet);
+        });
+        assert_eq!(made.count_total, 0, "{what}");
     }
 
     fn refill(&mut self) {
@@ -154,6 +127,12 @@ fn up(home: &str, inner: impl AsRef<[u8]>) -> Vec<u8> {
 fn new_flows(base: u16) -> Vec<Vec<u8>> {
     let packet = |port| up(HOME_A, build::ipv4(PC, SERVER).udp(base + port, 53, b"x"));
     (0..64).map(packet).collect()
+}
+
+/// Puts an IP packet of either family into a frame.
+fn framed(side: Side, packet: Vec<u8>) -> Vec<u8> {
+    let ethertype = if packet[0] >> 4 == 6 { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 };
+    build::ethernet_of(ethertype, worker_mac(side), gateway_mac(side), packet)
 }
 
 #[test]
@@ -235,19 +214,27 @@ fn questions_to_rules_and_their_answers_allocate_nothing() {
 #[test]
 fn tracing_a_packet_allocates_nothing() {
     let mut bench = Bench::new();
-    let filter =
-        TraceFilter { subscriber: Some(HOME_A.to_bits().into()), ..TraceFilter::default() };
+    let home = HomeSelector::Ipv4(HOME_A.to_bits());
     for kind in ["new", "established"] {
-        let frame = bench.pool.filled(&new_flows(1000)[0]);
-        let made = measure(|| {
-            let Bench { engine, pool, out, frames, sent, now } = &mut bench;
-            assert!(engine.is_traced(Side::Access, &frame, &filter));
-            frames.push(frame);
-            let trace = engine.receive_traced(Side::Access, *now, frames, pool, out);
-            assert_eq!(trace.unwrap().outputs_total, 1);
-            sent.append(&mut out.internet);
-        });
-        assert_eq!(made.count_total, 0, "{kind}");
+        bench.trace(Side::Access, &new_flows(1000)[0], home, kind);
+    }
+}
+
+/// Of IPv6, and of both families in tunnels over IPv6.
+#[test]
+fn tracing_a_packet_of_ipv6_allocates_nothing() {
+    let mut bench = Bench::with_ipv6();
+    let home = |net: &str| HomeSelector::Ipv6(net.parse().unwrap());
+    let (outer, inside) = (home("2001:db8:e::1/128"), home("2001:db8:1000:1::/64"));
+    let query = build::ipv6("2001:db8:1000:1::7", "2001:db8:9::1").udp(5000, 53, b"x");
+    let query4 = build::ipv4(PC, SERVER).udp(5000, 53, b"x");
+    let answer = build::ipv6("2001:db8:9::1", "2001:db8:1000:1::7").udp(53, 5000, b"y");
+    for round in ["new", "established"] {
+        for packet in [&query, &query4] {
+            let packet = tunnelled("2001:db8:e::1", None, packet);
+            bench.trace(Side::Access, &framed(Side::Access, packet), outer, round);
+        }
+        bench.trace(Side::Internet, &framed(Side::Internet, answer.clone()), inside, round);
     }
 }
 
@@ -435,25 +422,9 @@ fn neighbor_discovery_and_pings_of_ipv6_allocate_nothing() {
 
 #[test]
 fn flows_of_ipv6_and_of_tunnels_over_ipv6_allocate_nothing() {
-    let mut bench = Bench::with(over_ipv6());
-    for round in 0..4 {
-        bench.now.ms += 500;
-        bench.engine.tick(bench.now, &mut bench.pool, &mut bench.out);
-        for side in [Side::Access, Side::Internet] {
-            let answer = gateway_answer(side, gateway_mac(side));
-            let to = answer.multicast_mac().unwrap_or(worker_mac(side));
-            let frame = build::ethernet_of(ETHERTYPE_IPV6, to, STRANGER, answer.as_bytes());
-            let made = bench.burst(side, &[frame]);
-            assert!(round < 2 || made == 0);
-        }
-    }
-    bench.refill();
+    let mut bench = Bench::with_ipv6();
     let inner6 = |host: u16, port| {
         build::ipv6(&*format!("2001:db8:1000:{host}::7"), "2001:db8:9::1").udp(port, 53, b"x")
-    };
-    let framed = |side, packet: Vec<u8>| {
-        let ethertype = if packet[0] >> 4 == 6 { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 };
-        build::ethernet_of(ethertype, worker_mac(side), gateway_mac(side), packet)
     };
     let up = |port: u16| {
         let packet = match port % 4 {

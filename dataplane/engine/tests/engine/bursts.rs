@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
-use crate::world::*;
 use bolero::{TypeGenerator, check, produce};
 use weir_engine::{BURST_MAX, DropReason, EngineConfig, Side};
 use weir_nat::{Filtering, Protocol, ShardIndex};
 use weir_wire::frame::VecFrame;
 use weir_wire::{build, icmp, ipv4, tcp};
+
+use crate::world::*;
 
 const HOMES: u8 = 3;
 

@@ -1,12 +1,13 @@
 //! Compares bursts of IPv6 with single packets: the same packets go through two engines, one of
 //! which gets each packet alone. What is sent and dropped, and what the tables hold, is the same.
 
-use crate::world::ipv6::{gre_header, over_ipv6, tunnelled, with_ipv6};
-use crate::world::link6::ready6;
-use crate::world::*;
 use weir_engine::{DropReason, EngineConfig, Side};
 use weir_nat::Delegation;
 use weir_wire::build;
+
+use crate::world::ipv6::{gre_header, over_ipv6, tunnelled, with_ipv6};
+use crate::world::link6::ready6;
+use crate::world::*;
 
 /// A packet of a home, of a few flows, so that many packets of a burst are of one flow.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,11 @@
 //! Packets that rules let pass as they are (RFC 6888 REQ-6), without tunnels.
 
-use crate::world::rules::*;
-use crate::world::*;
 use weir_engine::{DropReason, Side};
 use weir_rules::RuleAction::{Accept, Bypass, Drop};
 use weir_wire::{build, icmp, ipv4};
+
+use crate::world::rules::*;
+use crate::world::*;
 
 /// A server that homes reach without translation.
 const INSIDER: &str = SERVER_2;

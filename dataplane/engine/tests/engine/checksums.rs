@@ -1,9 +1,10 @@
 //! TCP segments with wrong checksums are forwarded unchanged, and counted: one in 64 SYNs from each
 //! side is verified, the first one included.
 
-use crate::world::*;
 use weir_engine::Side;
 use weir_wire::build;
+
+use crate::world::*;
 
 fn syn(port: u16) -> Vec<u8> {
     build::ipv4(PC, SERVER).tcp(build::tcp(port, 80).syn().mss(1460))

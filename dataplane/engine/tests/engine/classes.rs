@@ -1,11 +1,12 @@
 //! The marks of packets whose flow has a class.
 
-use crate::world::rules::*;
-use crate::world::*;
 use weir_engine::EngineConfig;
 use weir_nat::{ClassSettings, Endpoint, Filtering, FlowClass, Timeouts};
 use weir_rules::RuleAction::Accept;
 use weir_wire::build;
+
+use crate::world::rules::*;
+use crate::world::*;
 
 const EF: u8 = 46;
 const UNMARKED: u8 = 10;

@@ -1,11 +1,12 @@
 //! Flows of another worker that were copied here: a burst that uses them is translated at once.
 
-use crate::world::*;
 use weir_engine::{DropReason, Side};
 use weir_nat::{BODY_MAX, ShardIndex, Tick};
 use weir_wire::build;
 use weir_wire::frame::VecFrame;
 use weir_wire::tcp::{ACK, SYN};
+
+use crate::world::*;
 
 const SHARD: ShardIndex = ShardIndex(0);
 

@@ -1,13 +1,14 @@
 //! Packets of flows to which a rule gives another destination.
 
-use crate::world::rules::*;
-use crate::world::*;
 use weir_engine::{DropReason, Side};
 use weir_nat::{Destination, FlowClass, FlowPolicy, Refusal, SourcePool};
 use weir_rules::Prefix;
 use weir_rules::RuleAction::Accept;
 use weir_wire::frame::VecFrame;
 use weir_wire::{build, icmp, ipv4};
+
+use crate::world::rules::*;
+use crate::world::*;
 
 const RESOLVER: &str = "198.18.0.53";
 

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use crate::world::*;
 use weir_engine::{DropReason, Side};
 use weir_wire::frame::VecFrame;
 use weir_wire::{build, gre, ipv4};
+
+use crate::world::*;
 
 fn access(packet: impl AsRef<[u8]>) -> Vec<u8> {
     build::ethernet(worker_mac(Side::Access), gateway_mac(Side::Access), packet)

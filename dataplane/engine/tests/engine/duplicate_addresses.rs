@@ -1,14 +1,15 @@
 //! Duplicate address detection of the worker's IPv6 addresses (RFC 4862 section 5.4), and their
 //! defence.
 
-use crate::world::link6::*;
-use crate::world::*;
 use weir_engine::{DropReason, Side};
 use weir_nat::IpFamily;
 use weir_wire::ethernet::Mac;
 use weir_wire::ipv6::{self, ALL_NODES};
 use weir_wire::ndp::{NdpMessage, NdpPacket};
 use weir_wire::{build, icmp6};
+
+use crate::world::link6::*;
+use crate::world::*;
 
 const SIDE: Side = Side::Internet;
 

@@ -1,10 +1,11 @@
 //! Shards that a worker serves or does not serve, and shards whose packets it has seen.
 
-use crate::world::pair::{A, B, Pair, SHARD};
-use crate::world::*;
 use weir_engine::{AccessMode, DropReason, Misses, Side};
 use weir_nat::{Filtering, ShardIndex};
 use weir_wire::build;
+
+use crate::world::pair::{A, B, Pair, SHARD};
+use crate::world::*;
 
 const SHARD_2: ShardIndex = ShardIndex(1);
 

@@ -1,8 +1,9 @@
 //! Inner fragments follow their first fragment (RFC 4787 REQ-14).
 
-use crate::world::*;
 use weir_engine::DropReason;
 use weir_wire::{build, ipv4};
+
+use crate::world::*;
 
 fn datagram() -> (Vec<u8>, Vec<Vec<u8>>) {
     let payload: Vec<u8> = (0..4000).map(|i| i as u8).collect();

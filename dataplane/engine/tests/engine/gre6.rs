@@ -1,9 +1,5 @@
 //! Homes with tunnels of GRE over IPv6 (RFC 7676), with both families inside.
 
-use crate::world;
-use crate::world::ipv6::{ENDPOINT6, address6, gre_header, over_ipv6, tunnelled};
-use crate::world::link6::ready6;
-use crate::world::{Out, World};
 use weir_engine::*;
 use weir_wire::build;
 use weir_wire::gre;
@@ -11,6 +7,11 @@ use weir_wire::icmp6;
 use weir_wire::ipv4::Ipv4;
 use weir_wire::ipv6::{self as ip6, Ipv6};
 use weir_wire::tcp;
+
+use crate::world;
+use crate::world::ipv6::{ENDPOINT6, address6, gre_header, over_ipv6, tunnelled};
+use crate::world::link6::ready6;
+use crate::world::{Out, World};
 
 const HOME: &str = "2001:db8:e::1";
 const OTHER_HOME: &str = "2001:db8:e::2";

@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::world::ipv6::{address6, over_ipv6, tunnelled};
-use crate::world::link6::ready6;
-use crate::world::{Bits, World, ends};
 use weir_engine::*;
 use weir_nat::{
     ActiveRules, Endpoint, HomePrefixes, LiveNatSettings, OuterAddress, Protocol, StaticMapping,
@@ -13,6 +10,10 @@ use weir_nat::{
 use weir_rules::{FlowKind, FlowKinds, FlowOrigin, Prefix, RuleAction, RuleFilter, RuleSet};
 use weir_wire::build;
 use weir_wire::tcp::{ACK, SYN};
+
+use crate::world::ipv6::{address6, over_ipv6, tunnelled};
+use crate::world::link6::ready6;
+use crate::world::{Bits, World, ends};
 
 const HOME: &str = "2001:db8:e::1";
 const OTHER_HOME: &str = "2001:db8:e::2";

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::world::pair::{B, Pair, SHARD};
-use crate::world::*;
 use weir_engine::{DropReason, EngineConfig, Misses, Side};
 use weir_nat::{AddressRanges, Filtering, ShardIndex, Tick};
 use weir_wire::build;
+
+use crate::world::pair::{B, Pair, SHARD};
+use crate::world::*;
 
 const OTHER: ShardIndex = ShardIndex(1);
 

@@ -1,8 +1,9 @@
 //! ICMP errors, TTL, path MTU.
 
-use crate::world::*;
 use weir_engine::{DropReason, MssClamp, Side};
 use weir_wire::{build, gre, icmp, ipv4, tcp};
+
+use crate::world::*;
 
 /// Opens a UDP session from home A; returns its public endpoint and the packet as the internet saw
 /// it.

@@ -1,17 +1,17 @@
 //! IPv6 of homes behind GRE tunnels, and of homes without a tunnel.
 
-use std::sync::Arc;
-
-use crate::world::ipv6::{address, address6, decapsulate6, dual_stack, with_ipv6};
-use crate::world::link6::ready6;
-use crate::world::{ENDPOINT, Out, World, config, plain};
 use weir_engine::*;
-use weir_nat::{ActiveRules, Delegation, RuleAction};
-use weir_rules::{FlowKind, FlowKinds, FlowOrigin, RuleFilter, RuleSet};
+use weir_nat::{Delegation, RuleAction};
+use weir_rules::FlowOrigin;
 use weir_wire::build;
 use weir_wire::icmp6;
 use weir_wire::ipv6::{self as ip6, Ipv6};
 use weir_wire::{gre, tcp};
+
+use crate::world::ipv6::{address, address6, decapsulate6, dual_stack, with_ipv6};
+use crate::world::link6::ready6;
+use crate::world::rules::load6;
+use crate::world::{ENDPOINT, Out, World, config, plain};
 
 const HOME: &str = "10.200.0.1";
 const OTHER_HOME: &str = "10.200.0.2";
@@ -388,20 +388,10 @@ fn congestion_mark_of_the_tunnel_moves_inside() {
     assert_eq!(delivered[1], 0b1011_1010, "the outer header has the class of the inner one");
 }
 
-fn rules(world: &mut World, origin: FlowOrigin, action: RuleAction) {
-    let kinds: FlowKinds =
-        [6, 17, 58].into_iter().filter_map(|number| FlowKind::new6(origin, number)).collect();
-    let filter = RuleFilter { kinds, ..RuleFilter::all(0) };
-    let set = RuleSet::new(&[], vec![action], Vec::new()).unwrap();
-    let set = set.with_ipv6(&[filter], Vec::new()).unwrap();
-    let rules = Box::new(ActiveRules::new(Arc::new(set)));
-    _ = world.engine.nat_mut().admin_mut().swap_rules(rules);
-}
-
 #[test]
 fn rule_opens_the_firewall_from_the_internet() {
     let mut world = dual_stack();
-    rules(&mut world, FlowOrigin::Internet, RuleAction::Accept);
+    load6(&mut world, FlowOrigin::Internet, RuleAction::Accept);
     world.assert_dropped(DropReason::NoMapping, |world| world.down6(syn(SERVER, HOST)));
     world.up6(HOME, udp(HOST, SERVER));
     let (home, _, inner) = world.down6(syn(SERVER, HOST)).into_home6();
@@ -417,7 +407,7 @@ fn rule_opens_the_firewall_from_the_internet() {
 #[test]
 fn rejected_packets_are_answered_with_a_reset_or_an_error() {
     let mut world = dual_stack();
-    rules(&mut world, FlowOrigin::Home, RuleAction::Reject);
+    load6(&mut world, FlowOrigin::Home, RuleAction::Reject);
     let (_, _, inner) = world.up6(HOME, syn(HOST, SERVER)).into_home6();
     let (ip, len) = ip6::parse(&inner).unwrap();
     assert_eq!((ip.source.get(), ip.destination.get()), (address6(SERVER), address6(HOST)));
@@ -427,7 +417,7 @@ fn rejected_packets_are_answered_with_a_reset_or_an_error() {
     let (_, _, inner) = world.up6(HOME, udp(HOST, SERVER)).into_home6();
     assert_eq!(error_of(&inner).1, icmp6::CODE_ADMINISTRATIVELY_PROHIBITED);
     assert_eq!(world.dropped(DropReason::RuleReject), 2);
-    rules(&mut world, FlowOrigin::Home, RuleAction::Bypass);
+    load6(&mut world, FlowOrigin::Home, RuleAction::Bypass);
     world.up6(HOME, udp(HOST, SERVER)).into_internet6();
     assert_eq!(world.engine.nat().admin().gauges().flows6, 0);
 }

@@ -1,11 +1,12 @@
 //! What a home that sends too much, or wrong checksums, does to its IPv6 and to that of others.
 
+use weir_engine::{DropReason, Side};
+use weir_wire::{build, gre};
+
 use crate::world;
 use crate::world::ipv6::{dual_stack, with_ipv6};
 use crate::world::link6::ready6;
 use crate::world::{ENDPOINT, World};
-use weir_engine::{DropReason, Side};
-use weir_wire::{build, gre};
 
 const HOME: &str = "10.200.0.1";
 const OTHER_HOME: &str = "10.200.0.2";

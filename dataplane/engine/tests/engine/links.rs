@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use crate::world::*;
 use weir_engine::{DropReason, Side};
 use weir_wire::arp::{self, Arp};
 use weir_wire::ethernet::{Ethernet, Mac};
 use weir_wire::{build, ethernet, icmp, ipv4};
+
+use crate::world::*;
 
 #[test]
 fn a_worker_announces_itself_and_asks_for_its_gateways() {

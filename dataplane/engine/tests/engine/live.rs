@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::world::*;
 use weir_engine::{
     DropReason, EngineConfig, GroupLimits, LiveEngineSettings, LiveSettings, MssClamp,
     ResourceLimits, Side,
 };
 use weir_nat::{ActiveRules, LiveNatSettings, StaticMappings, home_addresses};
 use weir_wire::build;
+
+use crate::world::*;
 
 /// Returns the generation that `change` makes of the configuration of a world.
 fn generation(number: u64, change: impl FnOnce(&mut EngineConfig)) -> Box<LiveSettings> {

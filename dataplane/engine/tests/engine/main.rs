@@ -35,5 +35,6 @@ mod slow_path;
 mod static_mappings;
 mod strays;
 mod traces;
+mod traces6;
 mod translation;
 mod world;

@@ -1,8 +1,6 @@
 //! Neighbor discovery (RFC 4861) on the links of the worker: what it answers, what it refuses, and
 //! how it finds its gateways.
 
-use crate::world::link6::*;
-use crate::world::*;
 use weir_engine::{DropReason, Engine, EngineError, Side};
 use weir_nat::IpFamily;
 use weir_wire::build;
@@ -14,6 +12,9 @@ use weir_wire::icmp6::{
 };
 use weir_wire::ipv6::{ALL_NODES, Ipv6, PROTOCOL_FRAGMENT, solicited_node};
 use weir_wire::ndp::{NdpMessage, NdpPacket, NeighborAdvertisement};
+
+use crate::world::link6::*;
+use crate::world::*;
 
 const SIDE: Side = Side::Internet;
 

@@ -1,12 +1,13 @@
 //! Tunnel packets that the access network fragmented.
 
-use crate::world::ipv6::{ENDPOINT6, dual_stack, over_ipv6};
-use crate::world::link6::ready6;
-use crate::world::*;
 use weir_engine::*;
 use weir_wire::build;
 use weir_wire::gre;
 use weir_wire::ipv4::Ipv4;
+
+use crate::world::ipv6::{ENDPOINT6, dual_stack, over_ipv6};
+use crate::world::link6::ready6;
+use crate::world::*;
 
 /// Cuts an IPv4 packet into fragments whose payloads begin at these offsets, as a router does (RFC
 /// 791 section 3.2).

@@ -1,12 +1,13 @@
 //! Packets that depend on changes wait until replicas have them, in order and bounded; other
 //! packets do not wait.
 
-use crate::world::pair::{SHARD, clustered};
-use crate::world::rules::{Rules, host};
-use crate::world::*;
 use weir_engine::{CommitLimits, DropReason, EarlyRelease, EngineConfig, Side, Uncommitted};
 use weir_nat::{Filtering, RuleAction, ShardIndex};
 use weir_wire::build;
+
+use crate::world::pair::{SHARD, clustered};
+use crate::world::rules::{Rules, host};
+use crate::world::*;
 
 const OTHER_SHARD: ShardIndex = ShardIndex(1);
 

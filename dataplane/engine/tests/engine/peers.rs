@@ -2,13 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use crate::world::pair::{A, B, PORT, Pair, clustered};
-use crate::world::*;
 use weir_engine::{DropReason, Side};
 use weir_wire::arp::{self, Arp};
 use weir_wire::ethernet::{Ethernet, Mac};
 use weir_wire::frame::Frame;
 use weir_wire::{build, ethernet, ipv4};
+
+use crate::world::pair::{A, B, PORT, Pair, clustered};
+use crate::world::*;
 
 const TO_B: &str = "10.1.0.3:7473";
 /// Not on the access subnet.

@@ -1,7 +1,5 @@
 //! Pings of the worker's IPv6 addresses (RFC 4443 section 4).
 
-use crate::world::link6::*;
-use crate::world::*;
 use weir_engine::{DropReason, Side};
 use weir_wire::ethernet::{self, Mac};
 use weir_wire::icmp6;
@@ -9,6 +7,9 @@ use weir_wire::ipv6::{
     ALL_NODES, Ipv6, PROTOCOL_DESTINATION_OPTIONS, PROTOCOL_FRAGMENT, PROTOCOL_ICMPV6,
     solicited_node,
 };
+
+use crate::world::link6::*;
+use crate::world::*;
 
 const SIDE: Side = Side::Internet;
 

@@ -1,12 +1,13 @@
 //! Packets without a mapping at one worker are redirected once, to the worker that has it, and
 //! processed there as if they had come directly.
 
-use crate::world::pair::{A, B, Pair, SHARD};
-use crate::world::*;
 use weir_engine::{Direction, DropReason, Misses, Redirects, Side};
 use weir_nat::{BODY_MAX, Filtering, Tick};
 use weir_wire::icmp;
 use weir_wire::{build, gre, ipv4};
+
+use crate::world::pair::{A, B, Pair, SHARD};
+use crate::world::*;
 
 fn udp() -> Vec<u8> {
     build::ipv4(PC, SERVER).ttl(64).udp(5000, 53, b"query")

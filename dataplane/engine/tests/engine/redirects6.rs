@@ -1,15 +1,16 @@
 //! IPv6 packets without a flow at one worker are redirected once, sealed, to the worker that has
 //! it, and processed there as if they had come directly.
 
+use weir_engine::*;
+use weir_nat::{BODY_MAX, Delegation, Tick};
+use weir_wire::ipv6::{self as ip6, Ipv6};
+use weir_wire::{build, gre, icmp6, ipv4, udp};
+
 use crate::world;
 use crate::world::ipv6::{ENDPOINT6, address6, decapsulate6, over_ipv6, with_ipv6};
 use crate::world::link6::ready6;
 use crate::world::pair::{A, B, Pair, SHARD};
 use crate::world::{ENDPOINT, Out, World, config, plain};
-use weir_engine::*;
-use weir_nat::{BODY_MAX, Delegation, Tick};
-use weir_wire::ipv6::{self as ip6, Ipv6};
-use weir_wire::{build, gre, icmp6, ipv4, udp};
 
 const HOME: &str = "10.200.0.1";
 const HOST: &str = "2001:db8:1000:1::7";

@@ -1,8 +1,5 @@
 //! Rules about flows that homes begin.
 
-use crate::world::pair::{Pair, SHARD};
-use crate::world::rules::*;
-use crate::world::*;
 use weir_engine::{AccessMode, DropReason, EngineConfig, Misses, Side};
 use weir_nat::Filtering;
 use weir_rules::RuleAction::{Accept, Drop, Reject};
@@ -11,6 +8,10 @@ use weir_wire::arp::Arp;
 use weir_wire::frame::VecFrame;
 use weir_wire::tcp::{self, ACK, RST};
 use weir_wire::{build, icmp, ipv4};
+
+use crate::world::pair::{Pair, SHARD};
+use crate::world::rules::*;
+use crate::world::*;
 
 fn udp() -> Vec<u8> {
     build::ipv4(PC, SERVER).udp(5000, 53, b"query")

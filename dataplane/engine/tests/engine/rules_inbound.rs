@@ -1,13 +1,14 @@
 //! Rules about flows that begin on the internet side, or at another home, on a mapping that is
 //! there.
 
-use crate::world::rules::*;
-use crate::world::*;
 use weir_engine::{DropReason, EngineConfig, Side};
 use weir_nat::Filtering;
 use weir_rules::RuleAction::{Accept, Drop, Reject};
 use weir_wire::tcp::{self, ACK, RST};
 use weir_wire::{build, icmp, ipv4};
+
+use crate::world::rules::*;
+use crate::world::*;
 
 fn open_filter() -> EngineConfig {
     let mut config = config();

@@ -4,14 +4,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::world::rules::*;
-use crate::world::*;
 use fastrand::Rng;
 use weir_engine::{AccessMode, DropReason, EngineConfig, Side};
 use weir_nat::{ActiveRules, Destination, Filtering, FlowPolicy, SourcePool};
 use weir_rules::shapes::{RuleShape, filters, question};
 use weir_rules::{FlowKind, FlowOrigin, Prefix, Question, RuleAction, RuleSet, first_match};
 use weir_wire::build;
+
+use crate::world::rules::*;
+use crate::world::*;
 
 /// A flow, from its home.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,10 @@
 //! Shards that are added and removed between two bursts.
 
-use crate::world::*;
 use weir_engine::{AccessMode, DropReason, EngineConfig, EngineError, ShardConfig, Side};
 use weir_nat::{NatError, ShardId, ShardIndex, ShardRoom};
 use weir_wire::{build, ipv4};
+
+use crate::world::*;
 
 const ENDPOINT_3: &str = "10.100.0.3";
 const GUEST: ShardIndex = ShardIndex(2);

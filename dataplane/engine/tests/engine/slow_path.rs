@@ -1,9 +1,10 @@
 //! The slow path is shared: no home uses more of it than its limit, either way, and packets of the
 //! fast path do not count.
 
-use crate::world::*;
 use weir_engine::{AccessMode, DropReason, EngineConfig, Side};
 use weir_wire::build;
+
+use crate::world::*;
 
 /// A home may have 100 packets at once, and one a millisecond; one in 32 is charged.
 const PER_SEC: u32 = 1000;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::world::*;
 use weir_engine::{AccessMode, DropReason, EngineConfig, Misses, Side};
 use weir_nat::{Endpoint, Protocol, ShardIndex, StaticMapping, StaticMappings, StaticScope};
 use weir_wire::build;
 use weir_wire::tcp::{ACK, SYN};
+
+use crate::world::*;
 
 const PUBLIC: &str = "203.0.113.2";
 const SHARD: ShardIndex = ShardIndex(0);

@@ -1,12 +1,13 @@
 //! Redirected packets at their receiver: a stray is never redirected again, whichever worker sent
 //! it and whatever its kind.
 
-use crate::world::pair::{A, B, Pair, SHARD};
-use crate::world::*;
 use weir_engine::{Direction, DropReason, Misses, Side};
 use weir_nat::Tick;
 use weir_wire::build;
 use weir_wire::icmp;
+
+use crate::world::pair::{A, B, Pair, SHARD};
+use crate::world::*;
 
 fn udp() -> Vec<u8> {
     build::ipv4(PC, SERVER).ttl(64).udp(5000, 53, b"query")

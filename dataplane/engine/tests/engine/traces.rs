@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::world::*;
 use weir_engine::{DropReason, PacketTrace, Side, TraceFilter, TracedFlow, TracedKind, TracedStep};
 use weir_nat::{
-    ActiveRules, BucketHit, Endpoint, EndpointRange, Protocol, TracedLookUp, TracedMapping,
+    ActiveRules, BucketHit, Endpoint, HomeSelector, HomeView, Protocol, TracedLookUp,
+    TracedMapping, TracedRecord,
 };
 use weir_rules::{RuleAction, RuleFilter, RuleSet};
 use weir_wire::build;
 use weir_wire::frame::VecFrame;
+
+use crate::world::*;
 
 fn tunnelled(home: &str, inner: impl AsRef<[u8]>) -> Vec<u8> {
     build::ipv4(home, ENDPOINT).gre(build::gre(), inner)
@@ -20,7 +22,14 @@ fn query() -> Vec<u8> {
 }
 
 fn mapping(look_up: Option<TracedLookUp>) -> TracedMapping {
-    look_up.expect("it was looked up").mapping.expect("there is a mapping")
+    match look_up.expect("it was looked up").record {
+        Some(TracedRecord::Mapping(mapping)) => mapping,
+        other => panic!("there is a mapping, and not {other:?}"),
+    }
+}
+
+fn shown(home: &str) -> Option<HomeView> {
+    Some(HomeView::Ipv4 { outer: home.to_bits(), gre_key: None })
 }
 
 fn flow(trace: &PacketTrace) -> TracedFlow {
@@ -43,13 +52,13 @@ fn first_packet_finds_no_record_and_leaves_a_mapping_with_its_block() {
     let mut world = World::default();
     let (trace, out) = world.traced(Side::Access, &query());
     assert_eq!(trace.step, TracedStep::Translate);
-    assert_eq!(trace.home.map(|home| home.outer), Some(HOME_A.to_bits()));
+    assert_eq!(trace.home, shown(HOME_A));
     let TracedFlow { kind, protocol, source, destination, .. } = flow(&trace);
-    assert_eq!((kind, protocol), (TracedKind::Whole, Protocol::Udp));
-    assert_eq!(source, Endpoint::new(PC.to_bits(), 5000));
-    assert_eq!(destination, Endpoint::new(SERVER.to_bits(), 53));
+    assert_eq!((kind, protocol), (TracedKind::Whole, Some(Protocol::Udp)));
+    assert_eq!(source, Endpoint::new(PC.to_bits(), 5000).into());
+    assert_eq!(destination, Endpoint::new(SERVER.to_bits(), 53).into());
     let before = trace.before.unwrap();
-    assert_eq!((before.bucket, before.mapping), (BucketHit::None, None));
+    assert_eq!((before.bucket, before.record), (BucketHit::None, None));
     let after = mapping(trace.after);
     let block = after.block.unwrap();
     assert!((block.port_first..=block.port_last).contains(&after.public.port));
@@ -68,7 +77,7 @@ fn packets_of_a_known_session_find_it_in_the_primary_bucket() {
     let before = trace.before.unwrap();
     assert_eq!(before.bucket, BucketHit::Primary);
     assert_eq!((before.is_let_in, before.rule), (None, None));
-    assert_eq!(trace.home.map(|home| home.outer), Some(HOME_A.to_bits()));
+    assert_eq!(trace.home, shown(HOME_A));
     assert_eq!(mapping(trace.before).session.unwrap().state, "one-way");
     assert_eq!(mapping(trace.after).session.unwrap().state, "stream");
     let output = trace.outputs[0].unwrap();
@@ -83,7 +92,7 @@ fn packets_without_a_mapping_or_kept_out_by_the_filter_say_so() {
     let (mut world, public) = open();
     let free = Endpoint::new(public.address, public.port ^ 1);
     let (trace, out) = world.traced(Side::Internet, &answer(free, SERVER));
-    assert_eq!(trace.before.unwrap().mapping, None);
+    assert_eq!(trace.before.unwrap().record, None);
     assert_eq!((trace.dropped, trace.outputs_total), (Some(DropReason::NoMapping), 0));
     assert!(out.is_nothing());
     let (trace, _) = world.traced(Side::Internet, &answer(public, SERVER_2));
@@ -101,7 +110,7 @@ fn refusal_by_a_limit_is_recorded() {
     let other = tunnelled(HOME_A, build::ipv4(PC, SERVER).udp(5001, 53, b"x"));
     let (trace, _) = world.traced(Side::Access, &other);
     assert_eq!(trace.dropped, Some(DropReason::FlowsPerSubscriber));
-    assert_eq!(trace.after.unwrap().mapping, None);
+    assert_eq!(trace.after.unwrap().record, None);
 }
 
 #[test]
@@ -162,9 +171,9 @@ fn filter_selects_packets_of_either_side() {
         world.engine.is_traced(side, &frame(side, packet), &filter)
     };
     let all = TraceFilter::default();
-    let of_home = TraceFilter { subscriber: Some(HOME_A.to_bits().into()), ..all };
-    let of_other = TraceFilter { subscriber: Some(HOME_B.to_bits().into()), ..all };
-    let remote = EndpointRange::from(Endpoint::new(SERVER.to_bits(), 53));
+    let of_home = TraceFilter { subscriber: Some(HomeSelector::Ipv4(HOME_A.to_bits())), ..all };
+    let of_other = TraceFilter { subscriber: Some(HomeSelector::Ipv4(HOME_B.to_bits())), ..all };
+    let remote = Endpoint::new(SERVER.to_bits(), 53).into();
     let to_server = TraceFilter { remote: Some(remote), protocol: Some(Protocol::Udp), ..of_home };
     let tcp = TraceFilter { protocol: Some(Protocol::Tcp), ..all };
     let packets = [(Side::Access, query()), (Side::Internet, answer(public, SERVER))];

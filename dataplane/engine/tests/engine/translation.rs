@@ -1,10 +1,11 @@
 //! The main function: homes behind tunnels reach the internet, and only answers to their packets
 //! come back.
 
-use crate::world::*;
 use weir_engine::{AccessMode, DropReason, Side};
 use weir_nat::{Filtering, Protocol};
 use weir_wire::{build, gre, ipv4, tcp};
+
+use crate::world::*;
 
 #[test]
 fn k01_k04_a_udp_exchange_through_the_tunnel() {

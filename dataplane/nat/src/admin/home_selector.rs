@@ -52,6 +52,18 @@ impl HomeView {
         }
     }
 
+    /// Whether a selector names the home by the address with which it is shown.
+    pub fn is_named(self, name: HomeSelector) -> bool {
+        match (self, name) {
+            (Self::Ipv4 { outer, .. }, HomeSelector::Ipv4(address)) => outer == address,
+            (Self::TunnelIpv6 { outer, .. }, HomeSelector::Ipv6(net)) => {
+                net == Ipv6Net::from(outer)
+            }
+            (Self::Ipv6(prefix), HomeSelector::Ipv6(net)) => prefix == net,
+            _ => false,
+        }
+    }
+
     /// Returns the GRE key that the home used last.
     pub fn gre_key(self) -> Option<u32> {
         match self {
@@ -77,8 +89,13 @@ impl Admin<'_> {
         nat.known_home_with_inside6(shard, first)
     }
 
+    /// Whether these are one home: GRE keys count where they tell homes apart.
+    pub fn is_same_home(self, one: &Home, other: &Home) -> bool {
+        self.nat.identity(one) == self.nat.identity(other)
+    }
+
     /// Returns a home as it is shown.
-    pub(crate) fn view_of(self, home: &Home) -> HomeView {
+    pub fn view_of(self, home: &Home) -> HomeView {
         let length = self.nat.policy.home_mask.leading_ones() as u8;
         let net = |prefix64: u64| Ipv6Net::new((u128::from(prefix64) << 64).into(), length).ok();
         match self.nat.prefix_of(home).and_then(net) {

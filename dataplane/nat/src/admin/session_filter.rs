@@ -1,5 +1,7 @@
 //! Which sessions a listing shows.
 
+use std::net::{IpAddr, SocketAddr};
+
 use crate::admin::home_selector::HomeSelector;
 use crate::endpoint::{Endpoint, Protocol};
 use crate::ipv6::Endpoint6;
@@ -160,6 +162,14 @@ impl FamilyRange {
         match self {
             Self::Ipv4(_) => IpFamily::Ipv4,
             Self::Ipv6(_) => IpFamily::Ipv6,
+        }
+    }
+
+    pub fn has(&self, endpoint: SocketAddr) -> bool {
+        let (port, address) = (endpoint.port(), endpoint.ip());
+        match address {
+            IpAddr::V4(address) => self.has4(Endpoint::new(address.to_bits(), port)),
+            IpAddr::V6(address) => self.has6(Endpoint6::new(address.to_bits(), port)),
         }
     }
 

@@ -85,7 +85,7 @@ impl Nat {
         }
     }
 
-    fn find_rule6(
+    pub(crate) fn find_rule6(
         &self,
         origin: FlowOrigin,
         home: &Home,

@@ -153,6 +153,12 @@ impl AdminMut<'_> {
     pub fn swap_delegations(&mut self, delegations: &mut Arc<Delegations>) {
         std::mem::swap(&mut self.nat.delegations, delegations);
     }
+
+    /// Returns the home of a shard that has an inside address, as the first packet to it finds the
+    /// home. One that holds no state, with a tunnel over IPv6, has a handle until the next burst.
+    pub fn home_with_inside6(&mut self, shard: ShardIndex, inside: u128) -> Option<Home> {
+        self.nat.home_with_inside6(shard, inside)
+    }
 }
 
 impl Nat {

@@ -1,7 +1,7 @@
 //! Hot. What a packet of an IPv6 flow has in common with the flow's record, in the record's layout.
 
 use std::fmt;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use weir_flow::{Hash, Index};
 
@@ -30,9 +30,15 @@ impl Endpoint6 {
     }
 }
 
+impl From<Endpoint6> for SocketAddr {
+    fn from(Endpoint6 { address, port }: Endpoint6) -> Self {
+        Self::V6(SocketAddrV6::new(Ipv6Addr::from(address), port, 0, 0))
+    }
+}
+
 impl fmt::Display for Endpoint6 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SocketAddrV6::new(Ipv6Addr::from(self.address), self.port, 0, 0).fmt(f)
+        SocketAddr::from(*self).fmt(f)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::world::*;
 use weir_nat::*;
+
+use crate::world::*;
 
 /// 20 homes with 30 mappings of three remotes each.
 fn busy(filtering: Filtering) -> World {

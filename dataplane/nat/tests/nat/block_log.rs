@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::world::pair::*;
-use crate::world::*;
 use weir_nat::BlockEventKind::{Allocated, Held, Left, Listed, Released, Taken};
 use weir_nat::*;
+
+use crate::world::pair::*;
+use crate::world::*;
 
 type Lane = (ShardId, u8);
 

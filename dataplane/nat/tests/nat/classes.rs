@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::world::pair::{pair, pair_config, replicate};
-use crate::world::*;
 use weir_nat::*;
 use weir_rules::{FlowKind, FlowOrigin, Prefix, RuleFilter, RuleSet};
+
+use crate::world::pair::{pair, pair_config, replicate};
+use crate::world::*;
 
 fn class(number: u8) -> FlowClass {
     FlowClass::new(number).unwrap()

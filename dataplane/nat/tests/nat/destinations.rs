@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::world::pair::{copy, pair, pair_config, replicate};
-use crate::world::*;
 use weir_nat::*;
 use weir_rules::{FlowKind, FlowOrigin, Prefix, RuleFilter, RuleSet};
+
+use crate::world::pair::{copy, pair, pair_config, replicate};
+use crate::world::*;
 
 const RESOLVER: &str = "198.18.0.53";
 

@@ -1,9 +1,10 @@
 //! Duplicate mappings of one inside endpoint, made on both sides of a network split: the one in use
 //! stays.
 
+use weir_nat::*;
+
 use crate::world::pair::*;
 use crate::world::*;
-use weir_nat::*;
 
 /// The replica makes a mapping while the primary's is under way: each flow keeps the one it has.
 #[test]

@@ -1,7 +1,8 @@
 //! Timers, quarantine, and everything coming back.
 
-use crate::world::*;
 use weir_nat::*;
+
+use crate::world::*;
 
 #[test]
 fn u5_a_udp_mapping_lives_five_minutes_to_the_second() {

@@ -3,9 +3,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::world::*;
 use bolero::{TypeGenerator, check};
 use weir_nat::*;
+
+use crate::world::*;
 
 /// A packet, after a pause.
 #[derive(Clone, Copy, Debug, TypeGenerator)]

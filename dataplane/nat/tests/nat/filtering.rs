@@ -1,7 +1,8 @@
 //! Filtering: which remotes may send to a mapping.
 
-use crate::world::*;
 use weir_nat::*;
+
+use crate::world::*;
 
 fn world(filtering: Filtering) -> World {
     World::new(NatConfig { filtering, ..config() })

@@ -1,7 +1,8 @@
 //! Without translation: the firewall alone, on the same state.
 
-use crate::world::*;
 use weir_nat::*;
+
+use crate::world::*;
 
 fn firewall() -> World {
     World::new(NatConfig { enabled: false, ..config() })

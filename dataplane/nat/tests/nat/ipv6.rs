@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use weir_nat::*;
+use weir_rules::FlowOrigin;
+
 use crate::world::ipv6::*;
 use crate::world::pair::{copy, pair_config, replicate, worker};
 use crate::world::*;
-use weir_nat::*;
-use weir_rules::FlowOrigin;
 
 #[test]
 fn answers_reach_the_home_and_nothing_else_does() {

@@ -1,9 +1,10 @@
 //! The IPv6 prefixes that homes claim, as each owner of a lane logs them.
 
+use weir_nat::*;
+
 use crate::world::ipv6::*;
 use crate::world::pair::replicate;
 use crate::world::*;
-use weir_nat::*;
 
 #[test]
 fn log_says_which_home_had_a_prefix() {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use weir_nat::*;
+
 use crate::world::ipv6::*;
 use crate::world::*;
-use weir_nat::*;
 
 /// Homes without tunnels, each a /56.
 fn plain() -> World {

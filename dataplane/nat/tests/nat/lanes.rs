@@ -1,9 +1,10 @@
 //! Lanes of two workers: which worker writes and copies a lane, and how a worker serves lanes that
 //! it does not own.
 
+use weir_nat::*;
+
 use crate::world::pair::*;
 use crate::world::*;
-use weir_nat::*;
 
 #[test]
 fn each_worker_creates_in_its_own_lanes_and_serves_all_lanes() {

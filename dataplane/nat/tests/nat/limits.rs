@@ -1,8 +1,9 @@
 //! The share of one home in common tables, and how a shard's capacity is kept for homes that exist.
 
+use weir_nat::*;
+
 use crate::world::pair::{pair, pair_config, replicate};
 use crate::world::*;
-use weir_nat::*;
 
 const SESSIONS: u32 = 64;
 

@@ -1,7 +1,8 @@
 //! Settings that change while flows are live.
 
-use crate::world::*;
 use weir_nat::*;
+
+use crate::world::*;
 
 /// Changes the settings of a world that began with `start`; returns what is left for a restart.
 fn change(world: &mut World, start: &NatConfig, new: &NatConfig) -> Vec<NeedsRestart> {

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::world::*;
 use weir_nat::*;
+
+use crate::world::*;
 
 #[test]
 fn u1_endpoint_independent_mapping() {

@@ -1,8 +1,9 @@
 //! Public addresses that are taken out of service and given back while flows live on them.
 
+use weir_nat::*;
+
 use crate::world::pair::{pair, pair_config, replicate};
 use crate::world::*;
-use weir_nat::*;
 
 fn set(world: &mut World, how: OutOfService, prefixes: &[&str]) {
     let prefixes = prefixes.iter().map(|text| text.parse().unwrap());

@@ -1,8 +1,9 @@
 //! Homes with tunnels over IPv6: known by the whole outer address, which no record holds.
 
+use weir_nat::*;
+
 use crate::world::pair::{copy, pair_config, replicate, worker};
 use crate::world::*;
-use weir_nat::*;
 
 fn over_ipv6(mut config: NatConfig) -> NatConfig {
     config.subscribers6 = vec!["2001:db8:e::/48".parse().unwrap()];

@@ -1,10 +1,11 @@
 //! Owner updates: what the owner of a lane learns of flows that another worker serves, and that a
 //! new copy takes none back.
 
-use crate::world::pair::*;
-use crate::world::*;
 use bolero::check;
 use weir_nat::*;
+
+use crate::world::pair::*;
+use crate::world::*;
 
 #[test]
 fn packets_that_only_keep_a_session_alive_are_not_replicated() {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::world::pair::{pair, pair_config, replicate};
-use crate::world::*;
 use weir_nat::*;
 use weir_rules::{FlowKind, FlowOrigin, Prefix, RuleFilter, RuleSet};
+
+use crate::world::pair::{pair, pair_config, replicate};
+use crate::world::*;
 
 /// A rule about what a side begins with one of the servers.
 fn rule(number: u32, from: FlowOrigin, protocol: u8, remote: u32) -> RuleFilter<u32> {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::world::*;
 use weir_nat::*;
 use weir_rules::{FlowKind, FlowOrigin, Prefix, RuleFilter, RuleSet};
+
+use crate::world::*;
 
 /// Rules about UDP: homes may begin flows to server 1 and not to server 2, server 3 may send to any
 /// home, and server 4 may not. The last one of each side is not logged.

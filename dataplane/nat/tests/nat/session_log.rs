@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use weir_nat::*;
+
 use crate::world::pair::*;
 use crate::world::*;
-use weir_nat::*;
 
 type SessionKey = (OuterAddress, Option<u32>, Endpoint, Endpoint, Option<Endpoint>, Protocol);
 

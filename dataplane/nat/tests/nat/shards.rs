@@ -1,8 +1,9 @@
 //! Shards that are added and removed: what they need, what they leave, and what a later shard of
 //! the index must not see.
 
-use crate::world::*;
 use weir_nat::*;
+
+use crate::world::*;
 
 /// Two shards at the start, of four addresses each, and room for two more.
 fn roomy() -> NatConfig {

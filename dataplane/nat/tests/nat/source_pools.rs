@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::world::pair::{pair, pair_config, replicate};
-use crate::world::*;
 use weir_nat::*;
 use weir_rules::{FlowKind, FlowOrigin, Prefix, RuleFilter, RuleSet};
+
+use crate::world::pair::{pair, pair_config, replicate};
+use crate::world::*;
 
 fn pool(number: u8) -> SourcePool {
     SourcePool::new(number).unwrap()

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::world::pair::{pair, pair_config, replicate, worker};
-use crate::world::*;
 use weir_nat::*;
 use weir_rules::{FlowKind, FlowOrigin, PortRange, Prefix, RuleAction, RuleFilter, RuleSet};
+
+use crate::world::pair::{pair, pair_config, replicate, worker};
+use crate::world::*;
 
 const PUBLIC: &str = "203.0.113.1:443";
 

@@ -1,7 +1,8 @@
 //! Use of a worker's table: flows, ports in quarantine, further sessions.
 
-use crate::world::*;
 use weir_nat::*;
+
+use crate::world::*;
 
 #[test]
 fn a_port_in_quarantine_keeps_its_place_in_the_table() {

@@ -169,7 +169,8 @@ impl World {
         self.frames(side, frames)
     }
 
-    fn ethernet(&self, side: Side, packet: &[u8]) -> Vec<u8> {
+    /// Puts an IP packet of either family into a frame from the gateway of that side.
+    pub fn ethernet(&self, side: Side, packet: &[u8]) -> Vec<u8> {
         let ethertype = match packet.first().map(|first| first >> 4) {
             Some(6) => ETHERTYPE_IPV6,
             _ => ETHERTYPE_IPV4,

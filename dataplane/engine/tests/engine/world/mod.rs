@@ -1,6 +1,7 @@
 //! A worker between two networks, without a NIC: packets in, packets out.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod fixed_frame;
 pub mod ipv6;
 pub mod link6;
 pub mod pair;
@@ -222,10 +223,15 @@ impl World {
         self.collect()
     }
 
-    /// Passes in one IP packet as [`packet`](Self::packet) does, and records its way.
+    /// Passes in one IP packet, of either family, as [`packet`](Self::packet) does, and records its
+    /// way.
     pub fn traced(&mut self, side: Side, packet: &[u8]) -> (PacketTrace, Out) {
-        let frame = build::ethernet(self.macs[side as usize], gateway_mac(side), packet);
-        let mut frames = vec![VecFrame::new(&frame)];
+        self.frame_traced(side, &self.ethernet(side, packet))
+    }
+
+    /// As [`traced`](Self::traced), of a whole frame.
+    pub fn frame_traced(&mut self, side: Side, frame: &[u8]) -> (PacketTrace, Out) {
+        let mut frames = vec![VecFrame::new(frame)];
         let Self { engine, now, pool, out, .. } = self;
         let trace = engine.receive_traced(side, *now, &mut frames, pool, out);
         (trace.expect("there is a frame"), self.collect())

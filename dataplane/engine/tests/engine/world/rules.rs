@@ -86,6 +86,17 @@ impl Rules {
     }
 }
 
+/// Puts one rule into force, about all IPv6 flows of this origin.
+pub fn load6(world: &mut World, origin: FlowOrigin, action: RuleAction) {
+    let of_origin = [6, 17, 58].into_iter();
+    let kinds = of_origin.filter_map(|number| FlowKind::new6(origin, number)).collect();
+    let filter = RuleFilter { kinds, ..RuleFilter::all(0) };
+    let set = RuleSet::new(&[], vec![action], Vec::new()).expect("few rules");
+    let set = set.with_ipv6(&[filter], Vec::new()).expect("few rules");
+    let rules = Box::new(ActiveRules::new(Arc::new(set)));
+    drop(world.engine.nat_mut().admin_mut().swap_rules(rules));
+}
+
 pub fn kind(origin: FlowOrigin, protocol: u8) -> FlowKind {
     FlowKind::new(origin, protocol).unwrap()
 }
