@@ -472,7 +472,7 @@ fn traced_packets_are_processed_alone_and_the_others_as_a_burst() {
     (0..5).for_each(|n| case.ask(n));
     let turn = case.turn(Duration::from_millis(1));
     assert_eq!((turn.packets, case.sent(Side::Internet)), (5, 5));
-    let homes = case.ports.traces.iter().map(|trace| trace.home.unwrap().outer & 0xff);
+    let homes = case.ports.traces.iter().map(|trace| trace.home.unwrap().ipv4().unwrap() & 0xff);
     assert_eq!(homes.collect::<Vec<_>>(), [1, 2]);
     assert!(case.ports.traces.iter().all(|trace| trace.outputs_total == 1));
     case.ask(5);

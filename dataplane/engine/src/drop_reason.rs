@@ -68,7 +68,7 @@ drop_reasons! {
     SessionsPerSubscriber "sessions-per-subscriber" "The home has as many remotes beside the first of each port as it may, or half of them opened from the internet (limits.sessions).";
     NewFlows "new-flows" "The home begins more flows than it may in a second (limits.new_flows_per_sec, new_flows_burst).";
     NewHomes "new-homes" "A home that was not here, of a shard that has admitted as many as it may in this second (limits.new_homes_per_sec).";
-    NoMapping "no-mapping" "From the internet to a public address and port that no home holds.";
+    NoMapping "no-mapping" "From the internet to a public address and port that no home holds; in IPv6, of no flow, and no rule lets it in.";
     OwnSource "own-source" "From the internet, with a source in a public prefix that this worker alone serves: forged, or a route leads back.";
     Filtered "filtered" "From a remote endpoint that the mapping's filtering does not admit.";
     RuleDrop "rule-drop" "A rule with the action drop fits the flow that it would begin.";

@@ -13,7 +13,7 @@ const MARK_MS: u64 = 10_000;
 /// Time that a worker needs to get a lost lane back.
 const REJOIN_MS: u64 = 3000;
 /// A home that held a block and is listed for it so soon after a death counts as having held it
-/// throughout.
+/// throughout. A block rests for as long before another home gets it (`quarantine_sec`).
 const PAUSE_MS: u64 = 30_000;
 /// A prefix or address rests for so long before another home can claim it.
 const HOLD_MS: u64 = 16_000;
@@ -211,9 +211,9 @@ impl Side {
             }
             None => {
                 let home = self.random.below(HOMES) as u8 + 1;
-                let resting = self.last[usize::from(block)].filter(|(_, until_ms)| {
-                    self.kind != Kind::Blocks && self.now_ms - until_ms < HOLD_MS
-                });
+                let rest_ms = if self.kind == Kind::Blocks { PAUSE_MS } else { HOLD_MS };
+                let resting = self.last[usize::from(block)]
+                    .filter(|(_, until_ms)| self.now_ms - until_ms < rest_ms);
                 let home = resting.map_or(home, |(last, _)| last);
                 self.record(owner, lane, (block, home), Change::Begin);
                 self.begin(block, home);
