@@ -13,6 +13,7 @@
 //! | hello | HELLO datagrams of replication from stations on the access link |
 //! | garbage | random bytes to tunnel endpoints, public addresses, and ports of the worker itself |
 //!
+//! Garbage goes to IPv4 addresses alone, also where homes have tunnels over IPv6.
 //! Each packet carries its own mark, or none, so none counts as one of the generator's flows.
 
 mod frames;
@@ -25,7 +26,8 @@ use weir_wire::ethernet::Mac;
 
 use self::frames::Fixed;
 use crate::packet::{
-    Addresses, Direction, Ipv4, Kind, Mark, Segment, Template, first_fragment_len, identify,
+    Addresses, Direction, GRE, GRE6, Ipv4, Kind, Mark, PLAIN, Segment, Template,
+    first_fragment_len, identify,
 };
 use crate::permutation;
 use crate::scenario::{Access, ENDPOINTS, FIRST_INSIDE_PORT, HOMES, REMOTE_PORT, REMOTES};
@@ -168,8 +170,9 @@ impl Attacker {
             }
             _ => {
                 let template = match access {
-                    Access::Gre => template::<true>(attack, &access_link),
-                    Access::Plain => template::<false>(attack, &access_link),
+                    Access::Gre => template::<GRE>(attack, &access_link),
+                    Access::GreOverIpv6 => template::<GRE6>(attack, &access_link),
+                    Access::Plain => template::<PLAIN>(attack, &access_link),
                 };
                 Form::Home(template)
             }
@@ -198,19 +201,24 @@ impl Attacker {
             Form::Frames(frames) => {
                 frames[next.count as usize % frames.len()].write(next.random, bytes);
             }
-            Form::Home(template) => match (self.access, self.attack) {
-                (Access::Gre, Attack::Syn) => self.write_home::<true, true>(template, next, bytes),
-                (Access::Gre, _) => self.write_home::<true, false>(template, next, bytes),
-                (Access::Plain, Attack::Syn) => {
-                    self.write_home::<false, true>(template, next, bytes);
-                }
-                (Access::Plain, _) => self.write_home::<false, false>(template, next, bytes),
+            Form::Home(template) => match self.access {
+                Access::Gre => self.write_home::<GRE>(template, next, bytes),
+                Access::GreOverIpv6 => self.write_home::<GRE6>(template, next, bytes),
+                Access::Plain => self.write_home::<PLAIN>(template, next, bytes),
             },
         }
     }
 
     #[inline(always)]
-    fn write_home<const TUNNEL: bool, const TCP: bool>(
+    fn write_home<const TUNNEL: usize>(&self, template: &Template, next: &Next, bytes: &mut [u8]) {
+        match self.attack {
+            Attack::Syn => self.write_packet::<TUNNEL, true>(template, next, bytes),
+            _ => self.write_packet::<TUNNEL, false>(template, next, bytes),
+        }
+    }
+
+    #[inline(always)]
+    fn write_packet<const TUNNEL: usize, const TCP: bool>(
         &self,
         template: &Template,
         next: &Next,
@@ -266,7 +274,7 @@ impl Attacker {
     }
 }
 
-fn template<const TUNNEL: bool>(attack: Attack, link: &Link) -> Template {
+fn template<const TUNNEL: usize>(attack: Attack, link: &Link) -> Template {
     let (from, to, way) = (link.gateway_mac, link.device_mac, Direction::Upstream);
     let udp = |len| {
         Template::new::<Ipv4, TUNNEL, false>(from, to, way, len).of_no_flow::<TUNNEL, false>()

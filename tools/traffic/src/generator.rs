@@ -1,18 +1,21 @@
 //! The run of a generator: find the device, learn the translations, flood. One thread, both sides.
 
-/// Calls a method of the generator in the form of the traffic: address families, through tunnels
-/// or not, TCP or UDP. All of them are known at compile time in the method.
+/// Calls a method of the generator in the form of the traffic: address families, length of the
+/// tunnel header, TCP or UDP. All of them are known at compile time in the method.
 macro_rules! in_form {
     ($traffic:expr, $this:ident . $method:ident ( $($argument:expr),* )) => {{
         use $crate::families::{BothFamilies, Families, OnlyIpv4, OnlyIpv6};
+        use $crate::packet::{GRE, GRE6, PLAIN};
         use $crate::scenario::{Access, Protocol};
         macro_rules! of_families {
             ($set:ty) => {
                 match ($traffic.access, $traffic.protocol) {
-                    (Access::Gre, Protocol::Udp) => $this.$method::<$set, true, false>($($argument),*),
-                    (Access::Gre, Protocol::Tcp) => $this.$method::<$set, true, true>($($argument),*),
-                    (Access::Plain, Protocol::Udp) => $this.$method::<$set, false, false>($($argument),*),
-                    (Access::Plain, Protocol::Tcp) => $this.$method::<$set, false, true>($($argument),*),
+                    (Access::Gre, Protocol::Udp) => $this.$method::<$set, GRE, false>($($argument),*),
+                    (Access::Gre, Protocol::Tcp) => $this.$method::<$set, GRE, true>($($argument),*),
+                    (Access::GreOverIpv6, Protocol::Udp) => $this.$method::<$set, GRE6, false>($($argument),*),
+                    (Access::GreOverIpv6, Protocol::Tcp) => $this.$method::<$set, GRE6, true>($($argument),*),
+                    (Access::Plain, Protocol::Udp) => $this.$method::<$set, PLAIN, false>($($argument),*),
+                    (Access::Plain, Protocol::Tcp) => $this.$method::<$set, PLAIN, true>($($argument),*),
                 }
             };
         }

@@ -1,13 +1,14 @@
 //! The packets of the generated traffic, as bytes. Hot path: one write and one read per packet.
 //!
 //! ```text
-//!   internet side   Ethernet 14 |                  IP | UDP 8 or TCP 20 | mark 16 | padding
-//!   access side     Ethernet 14 | IPv4 20 | GRE 4 | IP | UDP 8 or TCP 20 | mark 16 | padding
+//!   internet side   Ethernet 14 |             IP | UDP 8 or TCP 20 | mark 16 | padding
+//!   access side     Ethernet 14 | IP | GRE 4 | IP | UDP 8 or TCP 20 | mark 16 | padding
 //! ```
 //!
 //! IP: IPv4, 20 bytes, or IPv6, 40 bytes (`packet/family.rs`). A packet of the internet side has 64
-//! to 1518 bytes with the FCS, 84 at least if it is IPv6; one of the access side has 24 more. In
-//! plain mode both are the same.
+//! to 1518 bytes with the FCS, 84 at least if it is IPv6; one of the access side has 24 more in a
+//! tunnel over IPv4, 44 more in one over IPv6 (`packet/tunnel.rs`). In plain mode both are the
+//! same.
 //!
 //! The mark holds the flow, the lap of the flood, the direction, and the time of sending. A device
 //! under test cannot know it and must not change it, so it identifies a packet even if all
@@ -18,24 +19,23 @@
 //! depend on the byte order (RFC 1071 section 2(B)).
 
 mod family;
+mod tunnel;
 mod variant;
 
 use std::marker::PhantomData;
 
 use weir_wire::checksum;
-use weir_wire::ethernet::{ETHERTYPE_IPV4, Mac};
-use weir_wire::ipv4::{PROTOCOL_GRE, PROTOCOL_TCP, PROTOCOL_UDP};
+use weir_wire::ethernet::Mac;
+use weir_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 
 pub use self::family::{Family, Ipv4, Ipv6};
+pub use self::tunnel::{GRE, GRE6, PLAIN};
 pub use self::variant::{first_fragment_len, identify};
 
 const ETHERNET_LEN: usize = 14;
 const IPV4_LEN: usize = Ipv4::HEADER_LEN;
-const GRE_LEN: usize = 4;
 const UDP_LEN: usize = 8;
 const TCP_LEN: usize = 20;
-/// Bytes that the tunnel adds to a packet.
-pub const TUNNEL_LEN: usize = IPV4_LEN + GRE_LEN;
 /// Mark and two bytes of padding: makes the UDP packet of RFC 2544's 64 bytes.
 const MARK_LEN: usize = 18;
 /// The frame check sequence, which a buffer does not hold.
@@ -61,14 +61,17 @@ impl Direction {
     }
 }
 
-/// The kind of packet: IPv4 or IPv6, through a tunnel or not, TCP or UDP. All offsets follow from
-/// it at compile time.
+/// The kind of packet: IPv4 or IPv6, the length of the tunnel header ([`PLAIN`], [`GRE`] or
+/// [`GRE6`]), TCP or UDP. All offsets follow from it at compile time.
 #[derive(Clone, Copy, Debug)]
-pub struct Kind<F: Family, const TUNNEL: bool, const TCP: bool>(PhantomData<F>);
+pub struct Kind<F: Family, const TUNNEL: usize, const TCP: bool>(PhantomData<F>);
 
-impl<F: Family, const TUNNEL: bool, const TCP: bool> Kind<F, TUNNEL, TCP> {
+impl<F: Family, const TUNNEL: usize, const TCP: bool> Kind<F, TUNNEL, TCP> {
     /// Offset of the inner IP header.
-    const IP: usize = ETHERNET_LEN + if TUNNEL { TUNNEL_LEN } else { 0 };
+    const IP: usize = {
+        assert!(matches!(TUNNEL, PLAIN | GRE | GRE6), "no tunnel header has this length");
+        ETHERNET_LEN + TUNNEL
+    };
     const L4: usize = Self::IP + F::HEADER_LEN;
     const L4_LEN: usize = if TCP { TCP_LEN } else { UDP_LEN };
     const L4_CHECKSUM: usize = Self::L4 + if TCP { 16 } else { 6 };
@@ -82,7 +85,7 @@ impl<F: Family, const TUNNEL: bool, const TCP: bool> Kind<F, TUNNEL, TCP> {
 /// The addresses of a packet as wire words: source in the low half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses<F: Family> {
-    /// Addresses of the tunnel; meaningless without a tunnel.
+    /// Addresses of the tunnel, over IPv6 those that its own stand for; meaningless without one.
     pub outer: u64,
     pub inner: F::Pair,
     pub ports: u32,
@@ -144,7 +147,7 @@ pub struct Template {
 impl Template {
     /// Makes a packet of `len` bytes without FCS (at least [`Kind::HEAD`]) from `source` to
     /// `destination` on the link.
-    pub fn new<F: Family, const TUNNEL: bool, const TCP: bool>(
+    pub fn new<F: Family, const TUNNEL: usize, const TCP: bool>(
         source: Mac,
         destination: Mac,
         direction: Direction,
@@ -156,13 +159,8 @@ impl Template {
         let mut bytes = vec![0; len];
         bytes[..6].copy_from_slice(&destination.0);
         bytes[6..12].copy_from_slice(&source.0);
-        let ethertype = if TUNNEL { ETHERTYPE_IPV4 } else { F::ETHERTYPE };
-        bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
-        if TUNNEL {
-            Ipv4::write_header(&mut bytes[ETHERNET_LEN..], PROTOCOL_GRE, len - ETHERNET_LEN);
-            // RFC 2784 section 2.3: the protocol type is the EtherType of the payload.
-            bytes[ip - 2..ip].copy_from_slice(&F::ETHERTYPE.to_be_bytes());
-        }
+        bytes[12..14].copy_from_slice(&tunnel::ethertype::<F, TUNNEL>().to_be_bytes());
+        let outer_sum = tunnel::write_header::<F, TUNNEL>(&mut bytes);
         F::write_header(&mut bytes[ip..], Kind::<F, TUNNEL, TCP>::PROTOCOL, len - ip);
         if TCP {
             // Five words of header, a window of 64 KiB - 1.
@@ -175,11 +173,7 @@ impl Template {
         bytes[mark..mark + 4].copy_from_slice(&direction.magic().to_le_bytes());
         let pseudo = pseudo_sum(Kind::<F, TUNNEL, TCP>::PROTOCOL, l4_len);
         Template {
-            outer_sum: if TUNNEL {
-                words(&bytes[ETHERNET_LEN..ETHERNET_LEN + IPV4_LEN])
-            } else {
-                0
-            },
+            outer_sum,
             ip_sum: F::header_sum(&bytes[ip..l4]),
             l4_sum: words(&bytes[l4..]) + pseudo,
             payload_len: (len - mark) as u32,
@@ -205,7 +199,7 @@ impl Template {
     /// Writes a packet into `bytes`, which must be [`Template::len`] long (other lengths are left
     /// unchanged). `segment` is used for TCP only.
     #[inline(always)]
-    pub fn write<F: Family, const TUNNEL: bool, const TCP: bool>(
+    pub fn write<F: Family, const TUNNEL: usize, const TCP: bool>(
         &self,
         bytes: &mut [u8],
         addresses: Addresses<F>,
@@ -222,9 +216,7 @@ impl Template {
         if !rest.is_empty() {
             rest.copy_from_slice(padding);
         }
-        if TUNNEL {
-            Ipv4::put_addresses(head, ETHERNET_LEN, self.outer_sum, addresses.outer);
-        }
+        tunnel::put_addresses::<TUNNEL>(head, self.outer_sum, addresses.outer);
         F::put_addresses(head, Kind::<F, TUNNEL, TCP>::IP, self.ip_sum, addresses.inner);
         let l4 = Kind::<F, TUNNEL, TCP>::L4;
         put(head, l4, addresses.ports.to_le_bytes());
@@ -267,32 +259,20 @@ pub struct Seen<F: Family> {
 /// Every checksum is computed from all the bytes that it covers; a UDP checksum of zero (none) is
 /// wrong, since the generator sends one.
 #[inline(always)]
-pub fn read<F: Family, const TUNNEL: bool, const TCP: bool>(
+pub fn read<F: Family, const TUNNEL: usize, const TCP: bool>(
     frame: &[u8],
     direction: Direction,
 ) -> Option<Seen<F>> {
     let (head, rest) = frame.split_at_checked(Kind::<F, TUNNEL, TCP>::HEAD)?;
     let (ip, l4, at) =
         (Kind::<F, TUNNEL, TCP>::IP, Kind::<F, TUNNEL, TCP>::L4, Kind::<F, TUNNEL, TCP>::MARK);
-    let ethertype = if TUNNEL { ETHERTYPE_IPV4 } else { F::ETHERTYPE };
-    let is_ours = word16(head, 12) == ethertype.swap_bytes()
+    let is_ours = word16(head, 12) == tunnel::ethertype::<F, TUNNEL>().swap_bytes()
         && word32(head, at) == direction.magic()
         && F::is_whole(head, ip, Kind::<F, TUNNEL, TCP>::PROTOCOL, frame.len() - ip);
     if !is_ours {
         return None;
     }
-    let mut outer = 0;
-    let mut is_right = true;
-    if TUNNEL {
-        let gre = u32::from(F::ETHERTYPE).swap_bytes();
-        if word32(head, ip - GRE_LEN) != gre
-            || !Ipv4::is_whole(head, ETHERNET_LEN, PROTOCOL_GRE, frame.len() - ETHERNET_LEN)
-        {
-            return None;
-        }
-        outer = Ipv4::addresses(head, ETHERNET_LEN);
-        is_right = Ipv4::is_header_right(head, ETHERNET_LEN);
-    }
+    let (outer, mut is_right) = tunnel::read::<F, TUNNEL>(head, frame.len())?;
     let inner = F::addresses(head, ip);
     let l4_len = (frame.len() - l4) as u16;
     let mut sum = pseudo_sum(Kind::<F, TUNNEL, TCP>::PROTOCOL, l4_len)
@@ -326,7 +306,7 @@ pub fn ethertype(frame: &[u8]) -> u16 {
 
 /// Returns the flow that a packet claims to belong to, unchecked: enough to prefetch its record.
 #[inline(always)]
-pub fn claimed_flow<F: Family, const TUNNEL: bool, const TCP: bool>(frame: &[u8]) -> Option<u32> {
+pub fn claimed_flow<F: Family, const TUNNEL: usize, const TCP: bool>(frame: &[u8]) -> Option<u32> {
     let head = frame.get(..Kind::<F, TUNNEL, TCP>::HEAD)?;
     Some(word32(head, Kind::<F, TUNNEL, TCP>::MARK + 4))
 }

@@ -9,8 +9,7 @@ use crate::gateway::{Gateway, Gateway6};
 use crate::generator::{
     Flood, FloodPlan, Generator, GeneratorError, Load, Progress, Size, Traffic, TrafficError,
 };
-use crate::packet::TUNNEL_LEN;
-use crate::scenario::{Access, Protocol, Scenario};
+use crate::scenario::{Protocol, Scenario};
 use crate::search::{self, Found, SearchPlan, Step};
 use crate::side::Side;
 use crate::table::{Device, Table};
@@ -127,10 +126,7 @@ pub fn run(plan: &RunPlan, mut report: impl FnMut(Event)) -> Result<(), RunError
     let table = Table::new(&plan.scenario, plan.device)
         .map_err(|source| RunError::Memory { flows: plan.scenario.flows_total(), source })?;
     let pool = MbufPool::new("traffic", BUFFERS, MbufPool::data_room_for(MTU), -1)?;
-    let access_mtu = match traffic.access {
-        Access::Gre => MTU + TUNNEL_LEN as u16,
-        Access::Plain => MTU,
-    };
+    let access_mtu = MTU + traffic.access.tunnel_len() as u16;
     let access = side(&eal, &plan.access, &pool, access_mtu)?;
     let internet = side(&eal, &plan.internet, &pool, MTU)?;
     report(Event::Started { huge_pages: eal.uses_huge_pages() });

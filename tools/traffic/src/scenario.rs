@@ -4,6 +4,7 @@
 //! |---|---|
 //! | homes | 10.128.0.0/9, one each: outer source (GRE mode) or inside address (plain mode) |
 //! | tunnel endpoints | 10.64.0.0/10, one a shard |
+//! | both, tunnels over IPv6 | 3fff::/32, then the 32 bits of IPv4: 10.128.0.5 is 3fff:0:a80:5::1 |
 //! | hosts in a home, GRE mode | 192.168.1.10 to .13, the same in every home |
 //! | public prefixes | 198.18.0.0/16, eight addresses a shard or more (RFC 2544 appendix C.2.2) |
 //! | remote hosts | 198.19.0.0/20, port 443 |
@@ -11,12 +12,15 @@
 //! | remote hosts, IPv6 | 2001:db8:8000::1 to ::1000, port 443 |
 //!
 //! RFC 2544 reserves 198.18.0.0/15 for benchmarks. The prefix that RFC 5180 reserves for them has
-//! room for 65,536 networks, fewer than a run has homes, so IPv6 has that of documents (RFC 3849).
+//! room for 65,536 networks, fewer than a run has homes, so IPv6 has those of documents (RFC 3849,
+//! RFC 9637). Outer IPv6 addresses are made from IPv4 ones as by 6rd (RFC 5969 section 4): each
+//! home has a /64, and each address of one family stands for exactly one of the other.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::attack::{AttackHome, FORGED_HOMES};
 use crate::families::Families;
+use crate::packet::{GRE, GRE6, PLAIN};
 use crate::permutation::shuffled_in_pieces;
 
 pub(crate) const HOMES: u32 = u32::from_be_bytes([10, 128, 0, 0]);
@@ -35,6 +39,9 @@ const HOME6_SHIFT: u32 = 72;
 /// Last octets of a host's IPv6 address in a home.
 const HOSTS6: u32 = 0x10;
 const REMOTES6: u128 = 0x2001_0db8_8000 << 80 | 1;
+/// Outer IPv6 addresses, without octets 4 to 8, the IPv4 address that each stands for.
+pub(crate) const OUTER6: u128 = 0x3fff << 112 | 1;
+const OUTER6_SHIFT: u32 = 64;
 /// Length of the IPv6 prefix of a home.
 pub const HOME_LENGTH6: u8 = 128 - HOME6_SHIFT as u8;
 /// Remote hosts of each family.
@@ -52,8 +59,10 @@ pub const SUBSCRIBERS_PER_SHARD: u32 = 256;
 /// The access mode: how homes reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Each home through its own GRE tunnel.
+    /// Each home through its own GRE tunnel over IPv4.
     Gre,
+    /// Each home through its own GRE tunnel over IPv6 (RFC 7676). [`outer6`] gives its addresses.
+    GreOverIpv6,
     /// By plain IPv4: the home is the inside address.
     Plain,
 }
@@ -75,9 +84,9 @@ pub struct Endpoint {
 /// The addresses of one flow, in both families. Host order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowPlan {
-    /// Address of the home: outer source in GRE mode.
+    /// Address of the home: outer source in GRE mode, over IPv6 through [`outer6`].
     pub home: u32,
-    /// Outer destination: the tunnel endpoint of the home's shard.
+    /// Outer destination: the tunnel endpoint of the home's shard, likewise.
     pub tunnel: u32,
     pub inside: Endpoint,
     pub remote: Endpoint,
@@ -115,6 +124,31 @@ pub enum ScenarioError {
         "{addresses} public addresses do not fit 198.18.0.0/16: more flows per subscriber or more subscribers per shard are needed"
     )]
     PublicAddresses { addresses: u64 },
+}
+
+/// Returns the outer IPv6 address of a home or a shard, whose IPv4 address is `address`.
+pub fn outer6(address: u32) -> Ipv6Addr {
+    Ipv6Addr::from_bits(OUTER6 | u128::from(address) << OUTER6_SHIFT)
+}
+
+impl Access {
+    /// Returns the bytes that a packet has more on the access side: those of the tunnel header.
+    pub fn tunnel_len(self) -> usize {
+        match self {
+            Access::Gre => GRE,
+            Access::GreOverIpv6 => GRE6,
+            Access::Plain => PLAIN,
+        }
+    }
+
+    /// Returns whether the link of the access side has IPv6 if the flows have these families.
+    pub fn link_has_ipv6(self, families: Families) -> bool {
+        match self {
+            Access::Gre => false,
+            Access::GreOverIpv6 => true,
+            Access::Plain => families.has_ipv6(),
+        }
+    }
 }
 
 impl Scenario {
@@ -271,7 +305,7 @@ impl Scenario {
 
     fn inside_address(&self, home: u32, within: u32) -> u32 {
         match self.access {
-            Access::Gre => HOSTS + within % HOSTS_PER_HOME,
+            Access::Gre | Access::GreOverIpv6 => HOSTS + within % HOSTS_PER_HOME,
             Access::Plain => home,
         }
     }

@@ -13,8 +13,8 @@ use self::flow::{Flow, FlowFamily};
 use crate::families::{Families, FamilySet};
 use crate::ledger::Verdict;
 use crate::packet::{
-    Addresses, Direction, Family, Ipv4, Ipv6, Mark, Segment, Template, claimed_flow, ethertype,
-    read,
+    Addresses, Direction, Family, Ipv4, Ipv6, Mark, PLAIN, Segment, Template, claimed_flow,
+    ethertype, read,
 };
 use crate::scenario::{Endpoint, Scenario};
 
@@ -127,7 +127,7 @@ impl Table {
 
     /// Writes the packet that a home sends.
     #[inline(always)]
-    pub fn write_upstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+    pub fn write_upstream<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &self,
         template: &Template,
         mark: Mark,
@@ -156,10 +156,10 @@ impl Table {
         let segment = segment::<TCP>(Direction::Downstream, template, mark, flow.laps_seen[0]);
         if S::is_ipv6(mark.flow) {
             let addresses = flow.sent_by_remote::<Ipv6>();
-            template.write::<_, false, TCP>(bytes, addresses, mark, segment);
+            template.write::<_, PLAIN, TCP>(bytes, addresses, mark, segment);
         } else {
             let addresses = flow.sent_by_remote::<Ipv4>();
-            template.write::<_, false, TCP>(bytes, addresses, mark, segment);
+            template.write::<_, PLAIN, TCP>(bytes, addresses, mark, segment);
         }
     }
 
@@ -168,8 +168,8 @@ impl Table {
     pub fn prefetch_of<S: FamilySet, const TCP: bool>(&self, frame: &[u8]) {
         let is_ipv6 = !S::HAS_IPV4 || (S::HAS_IPV6 && ethertype(frame) == Ipv6::ETHERTYPE);
         let flow = match is_ipv6 {
-            true => claimed_flow::<Ipv6, false, TCP>(frame),
-            false => claimed_flow::<Ipv4, false, TCP>(frame),
+            true => claimed_flow::<Ipv6, PLAIN, TCP>(frame),
+            false => claimed_flow::<Ipv4, PLAIN, TCP>(frame),
         };
         if let Some(flow) = flow {
             self.prefetch(flow);
@@ -192,7 +192,7 @@ impl Table {
         &mut self,
         frame: &[u8],
     ) -> Option<Arrival> {
-        let seen = read::<F, false, TCP>(frame, Direction::Upstream)?;
+        let seen = read::<F, PLAIN, TCP>(frame, Direction::Upstream)?;
         let mark = seen.mark;
         let flow = self.flows.get_mut(mark.flow as usize).filter(|_| is_of::<F, S>(mark.flow));
         let Some(flow) = flow else {
@@ -229,7 +229,7 @@ impl Table {
     /// generator, or no longer recognisable as one. A flow that is opened by this packet is learned
     /// from it.
     #[inline(always)]
-    pub fn judge_upstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+    pub fn judge_upstream<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         frame: &[u8],
     ) -> Option<(Verdict, Mark)> {
@@ -241,7 +241,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn judge_up<F: FlowFamily, S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+    fn judge_up<F: FlowFamily, S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         frame: &[u8],
     ) -> Option<(Verdict, Mark)> {
@@ -250,7 +250,7 @@ impl Table {
         let flow = self.flows.get_mut(mark.flow as usize).filter(|_| is_of::<F, S>(mark.flow));
         let Some(flow) = flow else { return Some((Verdict::WrongAddress, mark)) };
         let expected = match self.device {
-            Device::PassesThrough if TUNNEL => flow.sent_by_home(),
+            Device::PassesThrough if TUNNEL != PLAIN => flow.sent_by_home(),
             Device::PassesThrough => Addresses { outer: 0, ..flow.sent_by_home() },
             Device::Translates | Device::TranslatesPerRemote => flow.reaching_remote(),
         };
@@ -262,7 +262,7 @@ impl Table {
     /// Reads and judges a packet received on the access side; `None` as in
     /// [`Table::judge_upstream`].
     #[inline(always)]
-    pub fn judge_downstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+    pub fn judge_downstream<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         frame: &[u8],
     ) -> Option<(Verdict, Mark)> {
@@ -275,7 +275,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn judge_down<F: FlowFamily, S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+    fn judge_down<F: FlowFamily, S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         frame: &[u8],
     ) -> Option<(Verdict, Mark)> {
@@ -285,7 +285,7 @@ impl Table {
         let Some(flow) = flow else { return Some((Verdict::WrongAddress, mark)) };
         let expected = match self.device {
             Device::PassesThrough => flow.sent_by_remote(),
-            _ if TUNNEL => flow.reaching_home(),
+            _ if TUNNEL != PLAIN => flow.reaching_home(),
             _ => Addresses { outer: 0, ..flow.reaching_home() },
         };
         let is_right = seen.addresses == expected;

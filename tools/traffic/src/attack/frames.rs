@@ -130,7 +130,7 @@ pub(super) fn garbage(
         frames.push(Fixed { side, bytes, fixed_len: ETHERNET_LEN + IPV4_LEN, is_summed: false });
     };
     let remote = crate::scenario::REMOTES;
-    if access_mode == Access::Gre {
+    if access_mode != Access::Plain {
         for protocol in [ipv4::PROTOCOL_GRE, ipv4::PROTOCOL_ICMP, ipv4::PROTOCOL_UDP] {
             packet(Side::Access, access, home.home, home.tunnel, protocol);
         }

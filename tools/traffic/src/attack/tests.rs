@@ -46,7 +46,7 @@ fn distinct<T: Eq + std::hash::Hash>(of: impl IntoIterator<Item = T>) -> usize {
 
 #[test]
 fn every_attack_but_garbage_is_valid_and_never_part_of_a_flow() {
-    for access in [Access::Gre, Access::Plain] {
+    for access in [Access::Gre, Access::GreOverIpv6, Access::Plain] {
         for attack in Attack::ALL {
             for (_, frame) in packets(attack, access, 500) {
                 if attack != Attack::Garbage {
@@ -54,12 +54,14 @@ fn every_attack_but_garbage_is_valid_and_never_part_of_a_flow() {
                 }
                 let way = Direction::Upstream;
                 let ours = [
-                    read::<Ipv4, true, true>(&frame, way),
-                    read::<Ipv4, true, false>(&frame, way),
-                    read::<Ipv4, false, true>(&frame, way),
-                    read::<Ipv4, false, false>(&frame, way),
+                    read::<Ipv4, GRE, true>(&frame, way),
+                    read::<Ipv4, GRE, false>(&frame, way),
+                    read::<Ipv4, PLAIN, true>(&frame, way),
+                    read::<Ipv4, PLAIN, false>(&frame, way),
+                    read::<Ipv4, GRE6, true>(&frame, way),
+                    read::<Ipv4, GRE6, false>(&frame, way),
                 ];
-                assert_eq!(ours, [None; 4], "{attack}");
+                assert_eq!(ours, [None; 6], "{attack}");
             }
         }
     }
@@ -69,6 +71,7 @@ fn every_attack_but_garbage_is_valid_and_never_part_of_a_flow() {
 fn harmless_packets_are_those_of_64_flows_of_one_home() {
     for (access, home) in [
         (Access::Gre, "10.128.1.44 > 10.64.0.2 ttl 64 df gre | 192.168.1.10:20"),
+        (Access::GreOverIpv6, "3fff:0:a80:12c::1 > 3fff:0:a40:2::1 hlim 64 gre | 192.168.1.10:20"),
         (Access::Plain, "10.128.1.44:20"),
     ] {
         let lines = lines(Attack::Harmless, access, 640);
@@ -95,7 +98,7 @@ fn remotes_attack_sends_from_one_port_to_many_remotes() {
 
 #[test]
 fn first_fragments_have_ever_other_identifications_and_no_rest() {
-    for (access, ip) in [(Access::Gre, 38), (Access::Plain, 14)] {
+    for (access, ip) in [(Access::Gre, 38), (Access::GreOverIpv6, 58), (Access::Plain, 14)] {
         let packets = packets(Attack::Fragments, access, 500);
         let identification = |frame: &[u8]| u16::from_be_bytes([frame[ip + 4], frame[ip + 5]]);
         assert_eq!(distinct(packets.iter().map(|(_, frame)| identification(frame))), 500);

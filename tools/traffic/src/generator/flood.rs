@@ -13,7 +13,7 @@ use crate::families::FamilySet;
 use crate::latency::{Histogram, Latency};
 use crate::ledger::{Account, Verdict};
 use crate::pacing::{Pace, Share};
-use crate::packet::Mark;
+use crate::packet::{Mark, PLAIN};
 use crate::side::BURST;
 use crate::table::Device;
 
@@ -253,13 +253,13 @@ impl Generator {
 
     /// Receives a burst on each side, and sends one on each if the last ones have left: so the
     /// shares are kept even if the device accepts one direction faster than the other.
-    fn turn<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+    fn turn<S: FamilySet, const TUNNEL: usize, const TCP: bool>(&mut self, state: &mut State) {
         if let Some(attack) = &mut state.attack {
             attack.turn(tsc());
         }
-        self.take::<S, GRE, TCP>(state);
+        self.take::<S, TUNNEL, TCP>(state);
         if self.access.is_clear() && self.internet.is_clear() {
-            self.write::<S, GRE, TCP>(state);
+            self.write::<S, TUNNEL, TCP>(state);
         }
         let (up, down) = (self.access.send(), self.internet.send());
         if state.attack.is_none() {
@@ -269,7 +269,7 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn write<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) {
+    fn write<S: FamilySet, const TUNNEL: usize, const TCP: bool>(&mut self, state: &mut State) {
         let now = tsc();
         let count = match &mut state.pace {
             None => 2 * BURST as u32,
@@ -284,7 +284,7 @@ impl Generator {
             state.next_new += 1;
             let (mark, template) = (Mark { flow, lap: 1, stamp }, self.upstream.of::<S>(flow));
             let is_written = self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<S, GRE, TCP>(template, mark, bytes)
+                table.write_upstream::<S, TUNNEL, TCP>(template, mark, bytes)
             });
             written[0] += u64::from(is_written);
         }
@@ -292,7 +292,7 @@ impl Generator {
             let mark = state.up.step(stamp);
             let template = self.upstream.of::<S>(mark.flow);
             let is_written = self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<S, GRE, TCP>(template, mark, bytes)
+                table.write_upstream::<S, TUNNEL, TCP>(template, mark, bytes)
             });
             written[1] += u64::from(is_written);
         }
@@ -321,21 +321,24 @@ impl Generator {
 
     /// Receives a burst on each side and enters it into the accounts; returns the number of frames.
     #[inline(always)]
-    fn take<S: FamilySet, const GRE: bool, const TCP: bool>(&mut self, state: &mut State) -> usize {
-        match (self.table.device(), GRE) {
-            (Device::PassesThrough, true) => {
-                self.take_upstream::<S, true, TCP>(state)
-                    + self.take_downstream::<S, false, TCP>(state)
+    fn take<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
+        &mut self,
+        state: &mut State,
+    ) -> usize {
+        match self.table.device() {
+            Device::PassesThrough if TUNNEL != PLAIN => {
+                self.take_upstream::<S, TUNNEL, TCP>(state)
+                    + self.take_downstream::<S, PLAIN, TCP>(state)
             }
             _ => {
-                self.take_upstream::<S, false, TCP>(state)
-                    + self.take_downstream::<S, GRE, TCP>(state)
+                self.take_upstream::<S, PLAIN, TCP>(state)
+                    + self.take_downstream::<S, TUNNEL, TCP>(state)
             }
         }
     }
 
     #[inline(always)]
-    fn take_upstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+    fn take_upstream<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         state: &mut State,
     ) -> usize {
@@ -361,7 +364,7 @@ impl Generator {
     }
 
     #[inline(always)]
-    fn take_downstream<S: FamilySet, const TUNNEL: bool, const TCP: bool>(
+    fn take_downstream<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         state: &mut State,
     ) -> usize {

@@ -195,18 +195,18 @@ impl Generator {
 
     /// Receives and answers packets and opens more flows; returns the number of learning packets
     /// that arrived.
-    fn lesson<S: FamilySet, const GRE: bool, const TCP: bool>(
+    fn lesson<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         lessons: &mut Lessons,
         is_repetition: bool,
     ) -> u32 {
         let count = self.receive_from_remotes::<S, TCP>(lessons)
-            + self.receive_from_homes::<S, GRE, TCP>(lessons);
+            + self.receive_from_homes::<S, TUNNEL, TCP>(lessons);
         if self.access.is_clear() {
             if TCP {
-                self.acknowledge::<S, GRE>(lessons);
+                self.acknowledge::<S, TUNNEL>(lessons);
             }
-            self.open::<S, GRE, TCP>(lessons, is_repetition);
+            self.open::<S, TUNNEL, TCP>(lessons, is_repetition);
         }
         if TCP && self.internet.is_clear() {
             self.accept::<S>(lessons);
@@ -250,14 +250,14 @@ impl Generator {
     }
 
     /// Receives on the access side: SYN+ACKs.
-    fn receive_from_homes<S: FamilySet, const GRE: bool, const TCP: bool>(
+    fn receive_from_homes<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         lessons: &mut Lessons,
     ) -> u32 {
         let table = &mut self.table;
         let mut count = 0;
         self.access.receive(&mut self.spare, |frame| {
-            match table.judge_downstream::<S, GRE, TCP>(frame) {
+            match table.judge_downstream::<S, TUNNEL, TCP>(frame) {
                 None => false,
                 Some((verdict, mark)) => {
                     count += 1;
@@ -274,7 +274,7 @@ impl Generator {
     }
 
     /// Sends the first packets of a burst of flows.
-    fn open<S: FamilySet, const GRE: bool, const TCP: bool>(
+    fn open<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         lessons: &mut Lessons,
         is_repetition: bool,
@@ -299,7 +299,7 @@ impl Generator {
             }
             let (mark, template) = (Mark { flow, lap: 1, stamp: 0 }, self.upstream.of::<S>(flow));
             self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<S, GRE, TCP>(template, mark, bytes)
+                table.write_upstream::<S, TUNNEL, TCP>(template, mark, bytes)
             });
             sent += 1;
         }
@@ -319,13 +319,13 @@ impl Generator {
     }
 
     /// Answers SYN+ACKs.
-    fn acknowledge<S: FamilySet, const GRE: bool>(&mut self, lessons: &mut Lessons) {
+    fn acknowledge<S: FamilySet, const TUNNEL: usize>(&mut self, lessons: &mut Lessons) {
         let answers = &mut lessons.to_answer[1];
         for flow in answers.drain(..answers.len().min(BURST)) {
             let (mark, template) = (Mark { flow, lap: 2, stamp: 0 }, self.upstream.of::<S>(flow));
             let table = &self.table;
             self.access.append(&mut self.spare, template.len(), |bytes| {
-                table.write_upstream::<S, GRE, true>(template, mark, bytes)
+                table.write_upstream::<S, TUNNEL, true>(template, mark, bytes)
             });
         }
     }

@@ -3,12 +3,13 @@
 use weir_wire::ethernet::Mac;
 
 use crate::families::{Families, FamilySet};
-use crate::packet::{Direction, FCS_LEN, Family, Ipv4, Ipv6, Kind, TUNNEL_LEN, Template};
+use crate::packet::{Direction, FCS_LEN, Family, GRE, GRE6, Ipv4, Ipv6, Kind, PLAIN, Template};
 use crate::scenario::{Access, Protocol};
 
 /// The sizes of a run's packets: those of the plain Ethernet frame with its FCS, as in RFC 2544. In
-/// a tunnel a packet has 24 bytes more; an IPv6 packet, whose header is longer than that of IPv4,
-/// has 20 bytes more as far as the largest size goes, so that its payload is the same.
+/// a tunnel a packet has 24 bytes more, over IPv6 44; an IPv6 packet, whose header is longer than
+/// that of IPv4, has 20 bytes more as far as the largest size goes, so that its payload is the
+/// same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     Fixed(u16),
@@ -51,7 +52,7 @@ impl Traffic {
             Size::Fixed(size) => size,
             Size::Imix => IMIX[0],
         };
-        let needed = Kind::<Ipv4, false, true>::HEAD + FCS_LEN;
+        let needed = Kind::<Ipv4, PLAIN, true>::HEAD + FCS_LEN;
         if self.protocol == Protocol::Tcp && usize::from(smallest) < needed {
             return Err(TrafficError::TcpSize);
         }
@@ -106,14 +107,19 @@ fn template<F: Family>(
     (source, destination, direction): (Mac, Mac, Direction),
     size: u16,
 ) -> Template {
-    let through_tunnel = traffic.access == Access::Gre && direction == Direction::Upstream;
-    let len = usize::from(size) - FCS_LEN;
-    let (from, to, way) = (source, destination, direction);
-    match (through_tunnel, traffic.protocol) {
-        (true, Protocol::Udp) => Template::new::<F, true, false>(from, to, way, len + TUNNEL_LEN),
-        (true, Protocol::Tcp) => Template::new::<F, true, true>(from, to, way, len + TUNNEL_LEN),
-        (false, Protocol::Udp) => Template::new::<F, false, false>(from, to, way, len),
-        (false, Protocol::Tcp) => Template::new::<F, false, true>(from, to, way, len),
+    let (from, to, way, len) = (source, destination, direction, usize::from(size) - FCS_LEN);
+    let access = match direction {
+        Direction::Upstream => traffic.access,
+        Direction::Downstream => Access::Plain,
+    };
+    let len = len + access.tunnel_len();
+    match (access, traffic.protocol) {
+        (Access::Gre, Protocol::Udp) => Template::new::<F, GRE, false>(from, to, way, len),
+        (Access::Gre, Protocol::Tcp) => Template::new::<F, GRE, true>(from, to, way, len),
+        (Access::GreOverIpv6, Protocol::Udp) => Template::new::<F, GRE6, false>(from, to, way, len),
+        (Access::GreOverIpv6, Protocol::Tcp) => Template::new::<F, GRE6, true>(from, to, way, len),
+        (Access::Plain, Protocol::Udp) => Template::new::<F, PLAIN, false>(from, to, way, len),
+        (Access::Plain, Protocol::Tcp) => Template::new::<F, PLAIN, true>(from, to, way, len),
     }
 }
 
@@ -141,13 +147,23 @@ mod tests {
 
     #[test]
     fn upstream_is_longer_by_the_tunnel() {
-        for size in SIZES {
-            let up = Templates::new(traffic(Size::Fixed(size)), ANY, ANY, Direction::Upstream);
-            let down = Templates::new(traffic(Size::Fixed(size)), ANY, ANY, Direction::Downstream);
-            assert_eq!(
-                (up.of::<OnlyIpv4>(0).len(), down.of::<OnlyIpv4>(0).len()),
-                (usize::from(size) + 20, usize::from(size) - 4)
-            );
+        let modes = [(Access::Gre, 24), (Access::GreOverIpv6, 44), (Access::Plain, 0)];
+        for ((access, tunnel), protocol) in
+            modes.into_iter().flat_map(|mode| [(mode, Protocol::Udp), (mode, Protocol::Tcp)])
+        {
+            for size in SIZES.into_iter().filter(|size| *size > 64) {
+                let traffic = traffic(Size::Fixed(size));
+                let traffic = Traffic { access, protocol, families: Families::Both, ..traffic };
+                let up = Templates::new(traffic, ANY, ANY, Direction::Upstream);
+                let down = Templates::new(traffic, ANY, ANY, Direction::Downstream);
+                let without_fcs = usize::from(size) - 4;
+                let ipv6 = usize::from((size + 20).min(SIZE_MAX)) - 4;
+                assert_eq!(
+                    (up.ipv4[0].len(), up.ipv6[0].len()),
+                    (without_fcs + tunnel, ipv6 + tunnel)
+                );
+                assert_eq!((down.ipv4[0].len(), down.ipv6[0].len()), (without_fcs, ipv6));
+            }
         }
     }
 

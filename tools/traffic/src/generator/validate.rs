@@ -36,7 +36,7 @@ impl Generator {
         in_form!(self.traffic, self.validate_as(range, rate))
     }
 
-    fn validate_as<S: FamilySet, const GRE: bool, const TCP: bool>(
+    fn validate_as<S: FamilySet, const TUNNEL: usize, const TCP: bool>(
         &mut self,
         range: Range<usize>,
         rate: f64,
@@ -66,7 +66,7 @@ impl Generator {
             let table = &mut self.table;
             let received = self.access.receive(&mut self.spare, |frame| {
                 table
-                    .judge_downstream::<S, GRE, TCP>(frame)
+                    .judge_downstream::<S, TUNNEL, TCP>(frame)
                     .map(|(verdict, _)| account.enter(verdict))
                     .is_some()
             });

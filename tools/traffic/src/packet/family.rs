@@ -141,6 +141,16 @@ impl Family for Ipv6 {
     }
 }
 
+impl Ipv6 {
+    /// As [`Family::is_whole`], with any flow label: the device chooses that of a tunnel (RFC
+    /// 6438).
+    #[inline(always)]
+    pub(super) fn is_whole_with_label(packet: &[u8], at: usize, protocol: u8, len: usize) -> bool {
+        const MASK: u64 = u64::from_le_bytes([0xff, 0xf0, 0, 0, 0xff, 0xff, 0xff, 0]);
+        word64(packet, at) & MASK == word(protocol, len)
+    }
+}
+
 /// Returns the first eight bytes of an IPv6 header with hop limit 0.
 #[inline(always)]
 fn word(protocol: u8, len: usize) -> u64 {

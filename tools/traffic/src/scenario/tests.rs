@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn no_two_flows_share_home_and_inside_endpoint() {
-    for access in [Access::Gre, Access::Plain] {
+    for access in [Access::Gre, Access::GreOverIpv6, Access::Plain] {
         let scenario = Scenario::new(50_000, 64, 1).unwrap().with_access(access).unwrap();
         let seen: HashSet<_> = (0..50_000)
             .map(|created| scenario.flow(created))
@@ -21,6 +21,40 @@ fn homes_use_the_same_private_addresses_behind_tunnels_and_their_own_without() {
     assert_ne!(gre.flow(0).home, gre.flow(64).home);
     let plain = gre.with_access(Access::Plain).unwrap();
     assert_eq!(plain.flow(64).inside.address, plain.flow(64).home);
+}
+
+#[test]
+fn each_outer_ipv6_address_stands_for_one_address_of_ipv4() {
+    assert_eq!(outer6(u32::from_be_bytes([10, 128, 0, 5])).to_string(), "3fff:0:a80:5::1");
+    let scenario = Scenario::new(50_000, 8, 1).unwrap();
+    let over_ipv6 = scenario.with_access(Access::GreOverIpv6).unwrap();
+    let mut addresses = HashSet::new();
+    for created in (0..50_000).step_by(8) {
+        let flow = over_ipv6.flow(created);
+        assert_eq!(flow, scenario.flow(created));
+        assert!(addresses.insert(outer6(flow.home)));
+    }
+    let endpoints: HashSet<_> = (0..over_ipv6.shards())
+        .map(|shard| outer6(over_ipv6.tunnel_endpoint(shard).to_bits()))
+        .collect();
+    assert_eq!(endpoints.len() as u32, over_ipv6.shards());
+    assert!(endpoints.is_disjoint(&addresses));
+    // The inverse: octets 4 to 8 are the IPv4 address, all others are fixed.
+    for bit in 0..32 {
+        let difference = outer6(0).to_bits() ^ outer6(1 << bit).to_bits();
+        assert_eq!(difference, 1 << (64 + bit));
+    }
+}
+
+#[test]
+fn tunnels_have_their_lengths_and_those_over_ipv6_need_it_on_the_link() {
+    let of = |access: Access| {
+        let has_ipv6 = |families| access.link_has_ipv6(families);
+        (access.tunnel_len(), has_ipv6(Families::Ipv4), has_ipv6(Families::Both))
+    };
+    assert_eq!(of(Access::Gre), (24, false, false));
+    assert_eq!(of(Access::GreOverIpv6), (44, true, true));
+    assert_eq!(of(Access::Plain), (0, false, true));
 }
 
 #[test]

@@ -2,6 +2,8 @@ use weir_wire::ethernet::Mac;
 
 use super::*;
 use crate::families::{BothFamilies, OnlyIpv4};
+use crate::packet::{GRE, GRE6};
+use crate::scenario::outer6;
 
 const ANY: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const FLOW: u32 = 17;
@@ -17,7 +19,7 @@ fn mark(flow: u32, lap: u32) -> Mark {
     Mark { flow, lap, stamp: 0 }
 }
 
-fn bytes<F: Family, const TUNNEL: bool>(
+fn bytes<F: Family, const TUNNEL: usize>(
     way: Direction,
     addresses: Addresses<F>,
     mark: Mark,
@@ -33,7 +35,7 @@ fn translated(table: &Table, flow: u32, public: Endpoint, lap: u32) -> Vec<u8> {
     let mut record = table.flows[flow as usize];
     record.public = public.address.swap_bytes();
     record.public_port = public.port.swap_bytes();
-    bytes::<Ipv4, false>(Direction::Upstream, record.reaching_remote(), mark(flow, lap))
+    bytes::<Ipv4, PLAIN>(Direction::Upstream, record.reaching_remote(), mark(flow, lap))
 }
 
 fn learn(table: &mut Table, frame: &[u8]) -> Lesson {
@@ -41,11 +43,11 @@ fn learn(table: &mut Table, frame: &[u8]) -> Lesson {
 }
 
 fn up(table: &mut Table, frame: &[u8]) -> Option<Verdict> {
-    table.judge_upstream::<OnlyIpv4, false, false>(frame).map(|(verdict, _)| verdict)
+    table.judge_upstream::<OnlyIpv4, PLAIN, false>(frame).map(|(verdict, _)| verdict)
 }
 
 fn down(table: &mut Table, frame: &[u8]) -> Option<Verdict> {
-    table.judge_downstream::<OnlyIpv4, true, false>(frame).map(|(verdict, _)| verdict)
+    table.judge_downstream::<OnlyIpv4, GRE, false>(frame).map(|(verdict, _)| verdict)
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn a_flow_is_learned_once() {
     assert_eq!(learn(&mut table, &right), Lesson::Known);
     let other = translated(&table, FLOW, OTHER, 1);
     assert_eq!(learn(&mut table, &other), Lesson::Wrong);
-    let nobody = bytes::<Ipv4, false>(
+    let nobody = bytes::<Ipv4, PLAIN>(
         Direction::Upstream,
         table.flows[0].reaching_remote(),
         mark(u32::MAX, 1),
@@ -106,7 +108,7 @@ fn downstream_is_judged_by_home_tunnel_and_inside_endpoint() {
     let lap = |lap, change: fn(&mut Flow)| {
         let mut record = record;
         change(&mut record);
-        bytes::<Ipv4, true>(Direction::Downstream, record.reaching_home(), mark(FLOW, lap))
+        bytes::<Ipv4, GRE>(Direction::Downstream, record.reaching_home(), mark(FLOW, lap))
     };
     let cases = [
         (lap(1, |_| {}), Some(Verdict::Right)),
@@ -125,25 +127,83 @@ fn downstream_is_judged_by_home_tunnel_and_inside_endpoint() {
 }
 
 #[test]
+fn upstream_packet_over_ipv6_has_the_outer_addresses_of_home_and_shard() {
+    let table = table(Device::Translates);
+    let template = Template::new::<Ipv4, GRE6, false>(ANY, ANY, Direction::Upstream, 0);
+    for (created, &number) in (0..).zip(table.creation_order()) {
+        let plan = Scenario::new(100, 8, 1).unwrap().with_new_flows(10).unwrap().flow(created);
+        let mut bytes = vec![0; template.len()];
+        table.write_upstream::<OnlyIpv4, GRE6, false>(&template, mark(number, 1), &mut bytes);
+        assert_eq!(bytes[22..38], outer6(plan.home).octets());
+        assert_eq!(bytes[38..54], outer6(plan.tunnel).octets());
+    }
+}
+
+#[test]
+fn downstream_over_ipv6_is_judged_by_every_bit_of_the_outer_addresses() {
+    let mut table = table(Device::Translates);
+    let record = table.flows[FLOW as usize];
+    let right = bytes::<Ipv4, GRE6>(Direction::Downstream, record.reaching_home(), mark(FLOW, 1));
+    let mut judge = |frame: &[u8]| {
+        table.judge_downstream::<OnlyIpv4, GRE6, false>(frame).map(|(verdict, _)| verdict)
+    };
+    for bit in 22 * 8..54 * 8 {
+        let mut wrong = right.clone();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(judge(&wrong), Some(Verdict::WrongAddress), "bit {bit}");
+    }
+    let mut swapped = right.clone();
+    swapped[22..38].copy_from_slice(&right[38..54]);
+    swapped[38..54].copy_from_slice(&right[22..38]);
+    assert_eq!(judge(&swapped), Some(Verdict::WrongAddress));
+    assert_eq!(judge(&right), Some(Verdict::Right));
+}
+
+#[test]
+fn downstream_without_its_tunnel_over_ipv6_or_of_another_length_is_no_packet_of_the_flow() {
+    let mut table = table(Device::Translates);
+    let record = table.flows[FLOW as usize];
+    let to_home = |way| bytes::<Ipv4, GRE6>(way, record.reaching_home(), mark(FLOW, 1));
+    let right = to_home(Direction::Downstream);
+    let (mut short, mut long) = (right.clone(), right.clone());
+    short.pop();
+    long.push(0);
+    let mut payload_length = right.clone();
+    payload_length[19] -= 1;
+    let mut keyed = right.clone();
+    keyed[54] = 0x20;
+    let plain = bytes::<Ipv4, PLAIN>(Direction::Downstream, record.reaching_home(), mark(FLOW, 1));
+    let over_ipv4 =
+        bytes::<Ipv4, GRE>(Direction::Downstream, record.reaching_home(), mark(FLOW, 1));
+    let up = to_home(Direction::Upstream);
+    for wrong in [short, long, payload_length, keyed, plain, over_ipv4, up] {
+        let verdict = table.judge_downstream::<OnlyIpv4, GRE6, false>(&wrong);
+        assert_eq!(verdict.map(|it| it.0), None, "{wrong:02x?}");
+    }
+    let verdict = table.judge_downstream::<OnlyIpv4, GRE6, false>(&right);
+    assert_eq!(verdict.map(|it| it.0), Some(Verdict::Right));
+}
+
+#[test]
 fn unchanged_packet_is_right_only_if_the_device_does_not_translate() {
     for (device, right) in
         [(Device::PassesThrough, Some(Verdict::Right)), (Device::Translates, None)]
     {
         let mut table = table(device);
         let (mut above, mut below) = ([0; 84], [0; 60]);
-        let up_template = Template::new::<Ipv4, true, false>(ANY, ANY, Direction::Upstream, 84);
+        let up_template = Template::new::<Ipv4, GRE, false>(ANY, ANY, Direction::Upstream, 84);
         let down_template =
-            Template::new::<Ipv4, false, false>(ANY, ANY, Direction::Downstream, 60);
-        table.write_upstream::<OnlyIpv4, true, false>(&up_template, mark(FLOW, 1), &mut above);
+            Template::new::<Ipv4, PLAIN, false>(ANY, ANY, Direction::Downstream, 60);
+        table.write_upstream::<OnlyIpv4, GRE, false>(&up_template, mark(FLOW, 1), &mut above);
         table.write_downstream::<OnlyIpv4, false>(&down_template, mark(FLOW, 1), &mut below);
         let verdict = match device {
-            Device::PassesThrough => table.judge_upstream::<OnlyIpv4, true, false>(&above),
-            _ => table.judge_upstream::<OnlyIpv4, false, false>(&above),
+            Device::PassesThrough => table.judge_upstream::<OnlyIpv4, GRE, false>(&above),
+            _ => table.judge_upstream::<OnlyIpv4, PLAIN, false>(&above),
         };
         assert_eq!(verdict.map(|(verdict, _)| verdict), right);
         let verdict = match device {
-            Device::PassesThrough => table.judge_downstream::<OnlyIpv4, false, false>(&below),
-            _ => table.judge_downstream::<OnlyIpv4, true, false>(&below),
+            Device::PassesThrough => table.judge_downstream::<OnlyIpv4, PLAIN, false>(&below),
+            _ => table.judge_downstream::<OnlyIpv4, GRE, false>(&below),
         };
         assert_eq!(verdict.map(|(verdict, _)| verdict), right);
     }
@@ -195,7 +255,7 @@ fn ipv6_flow_reaches_the_remote_with_the_addresses_of_its_plan() {
     let created = table.creation_order().iter().position(|&number| number == flow).unwrap();
     let plan = scenario.flow(created as u32);
     let record = table.flows[flow as usize];
-    let frame = bytes::<Ipv6, false>(Direction::Upstream, record.reaching_remote(), mark(flow, 1));
+    let frame = bytes::<Ipv6, PLAIN>(Direction::Upstream, record.reaching_remote(), mark(flow, 1));
     assert_eq!(frame[22..38], plan.inside6.to_be_bytes());
     assert_eq!(frame[38..54], plan.remote6.to_be_bytes());
     assert_eq!(frame[54..58], [plan.inside.port.to_be_bytes(), 443u16.to_be_bytes()].concat());
@@ -212,7 +272,7 @@ fn to_home<F: FlowFamily>(table: &Table, flow: u32) -> Vec<u8> {
         Device::PassesThrough => record.sent_by_remote::<F>(),
         _ => Addresses { outer: 0, ..record.reaching_home() },
     };
-    bytes::<F, false>(Direction::Downstream, addresses, mark(flow, 1))
+    bytes::<F, PLAIN>(Direction::Downstream, addresses, mark(flow, 1))
 }
 
 #[test]
@@ -220,7 +280,7 @@ fn packets_of_both_families_are_right_at_their_homes() {
     for device in [Device::Translates, Device::PassesThrough] {
         let (mut table, [ipv4, ipv6]) = table_of_both(device);
         for frame in [to_home::<Ipv4>(&table, ipv4), to_home::<Ipv6>(&table, ipv6)] {
-            let verdict = table.judge_downstream::<BothFamilies, false, false>(&frame);
+            let verdict = table.judge_downstream::<BothFamilies, PLAIN, false>(&frame);
             assert_eq!(verdict.map(|it| it.0), Some(Verdict::Right));
         }
     }
@@ -230,9 +290,9 @@ fn packets_of_both_families_are_right_at_their_homes() {
 fn packet_of_the_other_family_is_wrong() {
     let (mut table, [ipv4, _]) = table_of_both(Device::Translates);
     let record = table.flows[ipv4 as usize];
-    let frame = bytes::<Ipv6, false>(Direction::Upstream, record.reaching_remote(), mark(ipv4, 1));
+    let frame = bytes::<Ipv6, PLAIN>(Direction::Upstream, record.reaching_remote(), mark(ipv4, 1));
     let arrival = table.learn::<BothFamilies, false>(&frame).unwrap();
     assert_eq!(arrival.lesson, Lesson::Wrong);
-    let verdict = table.judge_upstream::<BothFamilies, false, false>(&frame);
+    let verdict = table.judge_upstream::<BothFamilies, PLAIN, false>(&frame);
     assert_eq!(verdict.map(|it| it.0), Some(Verdict::WrongAddress));
 }

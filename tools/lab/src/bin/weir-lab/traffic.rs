@@ -69,8 +69,8 @@ struct TrafficArgs {
     #[arg(long, value_name = "A", default_value = "10.2.0.2")]
     internet_gateway: Ipv4Addr,
 
-    /// The same addresses of IPv6, where the flows have it: on the internet side, and with plain
-    /// access on the access side too.
+    /// The same addresses of IPv6: on the internet side where the flows have it, on the access side
+    /// where they have it with plain access, and where homes have tunnels over IPv6.
     #[arg(long, value_name = "A", default_value = "fd00:1::1")]
     access_address6: Ipv6Addr,
 
@@ -83,7 +83,8 @@ struct TrafficArgs {
     #[arg(long, value_name = "A", default_value = "fd00:2::2")]
     internet_gateway6: Ipv6Addr,
 
-    /// How homes reach the device: through a GRE tunnel each, over IPv4, or by plain IP.
+    /// How homes reach the device: through a GRE tunnel each, over IPv4 or over IPv6, or by plain
+    /// IP.
     #[arg(long, value_name = "MODE", default_value = "gre")]
     access_mode: TrafficAccess,
 
@@ -107,8 +108,8 @@ struct TrafficArgs {
     first_shard: u32,
 
     /// Size of the plain Ethernet frame with its 4 bytes of FCS, 64 to 1518, or `imix`: 64, 594 and
-    /// 1518 as 7:4:1. Through a tunnel a packet has 24 bytes more, and one of IPv6 has 20 more, up
-    /// to 1518.
+    /// 1518 as 7:4:1. Through a tunnel a packet has 24 bytes more, over IPv6 44, and one of IPv6
+    /// has 20 more, up to 1518.
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = size)]
     size: Size,
 
@@ -142,6 +143,7 @@ struct TrafficArgs {
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum TrafficAccess {
     Gre,
+    GreOverIpv6,
     Plain,
 }
 
@@ -172,6 +174,7 @@ impl TrafficArgs {
     fn scenario(&self, flows: u32, new_flows: u32) -> anyhow::Result<Scenario> {
         let access = match self.access_mode {
             TrafficAccess::Gre => Access::Gre,
+            TrafficAccess::GreOverIpv6 => Access::GreOverIpv6,
             TrafficAccess::Plain => Access::Plain,
         };
         let families = match self.families {
@@ -203,7 +206,7 @@ impl TrafficArgs {
             gateway6,
         };
         let internet6 = scenario.families().has_ipv6();
-        let access6 = internet6 && scenario.access() == Access::Plain;
+        let access6 = scenario.access().link_has_ipv6(scenario.families());
         let gateway6 = |is_there: bool, gateway: Ipv6Addr, address: Ipv6Addr| {
             is_there.then(|| Gateway6::new(gateway.to_bits(), address.to_bits()))
         };

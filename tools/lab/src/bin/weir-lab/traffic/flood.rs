@@ -16,13 +16,15 @@ use super::{TrafficArgs, percent, rate, seconds};
 /// internet side. First every flow is opened from its home, and what comes out tells its public
 /// endpoint; then both directions are flooded, or loaded at a rate, which also measures latency.
 /// The device must serve the homes 10.128.0.0/9; in gre mode through the tunnel endpoints
-/// 10.64.0.1, 10.64.0.2, ... (--subscribers-per-shard homes each, from --first-shard on). It is
+/// 10.64.0.1, 10.64.0.2, ... (--subscribers-per-shard homes each, from --first-shard on). With
+/// tunnels over IPv6, home 10.128.0.5 is 3fff:0:a80:5::1, and 10.64.0.1 is 3fff:0:a40:1::1. It is
 /// waited for two minutes, ten seconds with --pass-through.
 ///
 ///   weir-lab traffic flood --access 0000:01:00.0 --internet 0000:02:00.0 --flows 100000
 ///   weir-lab traffic flood ... --rate 5e6 --size imix
 ///   weir-lab traffic flood ... --new-share 10 --new-flows 1000000
 ///   weir-lab traffic flood ... --rate 1e6 --attack syn --attack-rate 3e6
+///   weir-lab traffic flood ... --access-mode gre-over-ipv6
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
