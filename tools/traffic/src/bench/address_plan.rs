@@ -1,14 +1,15 @@
 //! The generator's address plan as configuration for weir: the homes, and one entry for each shard.
 
 use std::fmt::Write;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::BenchError;
 use super::load::{Access, Load};
-use crate::scenario::{self, Scenario};
+use crate::scenario::{self, Scenario, outer6};
 
-/// The prefix of all homes.
+/// The prefix of all homes, and of their outer addresses if their tunnels are over IPv6.
 pub(super) const HOMES: &str = "10.128.0.0/9";
+pub(super) const HOMES_OUTER6: &str = "3fff:0:a80::/41";
 /// Seed for the order of flows, on which the addresses do not depend.
 const SEED: u64 = 1;
 
@@ -16,10 +17,7 @@ impl Load {
     /// Returns the scenario of a worker, counted from 0. The shards of a worker follow those of the
     /// previous one.
     pub(super) fn scenario(&self, worker: usize) -> Result<Scenario, BenchError> {
-        let access = match self.access {
-            Access::Gre => scenario::Access::Gre,
-            Access::Plain => scenario::Access::Plain,
-        };
+        let access = self.access.of_scenario();
         let new = || {
             Scenario::new(self.flows, self.flows_per_subscriber, SEED)?
                 .with_subscribers_per_shard(self.subscribers_per_shard)?
@@ -51,9 +49,13 @@ pub(super) fn link6(network: u16, worker: usize, station: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, network, worker as u16, 0, 0, 0, 0, station)
 }
 
-/// Returns the address of a home, counted from 0.
-pub(super) fn home(scenario: &Scenario, subscriber: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(scenario.flow(subscriber * scenario.flows_per_subscriber()).home)
+/// Returns the address by which weir knows a home, counted from 0.
+pub(super) fn home(scenario: &Scenario, subscriber: u32) -> IpAddr {
+    let address = scenario.flow(subscriber * scenario.flows_per_subscriber()).home;
+    match scenario.access() {
+        scenario::Access::GreOverIpv6 => outer6(address).into(),
+        scenario::Access::Gre | scenario::Access::Plain => Ipv4Addr::from_bits(address).into(),
+    }
 }
 
 /// Returns the `[[shard]]` sections for a load: the first worker's shards, then the second's, and
@@ -75,8 +77,14 @@ pub(super) fn shards(load: &Load, core_of: impl Fn(usize) -> usize) -> Result<St
                 let (public6, length) = scenario.public6_prefix(shard);
                 let _ = writeln!(text, "public6 = [\"{public6}/{length}\"]");
             }
+            let endpoint = scenario.tunnel_endpoint(shard);
             let _ = match load.access {
-                Access::Gre => writeln!(text, "endpoint = \"{}\"", scenario.tunnel_endpoint(shard)),
+                Access::Gre => writeln!(text, "endpoint = \"{endpoint}\""),
+                // A shard has both endpoints, or that of IPv4 alone.
+                Access::GreOverIpv6 => {
+                    let endpoint6 = outer6(endpoint.to_bits());
+                    writeln!(text, "endpoint = \"{endpoint}\"\nendpoint6 = \"{endpoint6}\"")
+                }
                 Access::Plain => {
                     let (homes, length) = scenario.source_prefix(shard);
                     writeln!(text, "subscribers = [\"{homes}/{length}\"]")
@@ -139,6 +147,25 @@ mod tests {
         let both = text(&Load { families: Families::Both, ..ipv4 });
         assert!(both.contains("public6 = [\"2001:db8::/48\"]"), "{both}");
         assert!(both.contains("public6 = [\"2001:db8:1::/48\"]"), "{both}");
+    }
+
+    #[test]
+    fn homes_with_tunnels_over_ipv6_have_endpoints_and_one_prefix_of_their_own() {
+        let load = Load { access: Access::GreOverIpv6, ..Load::new(64 * 600, Duration::ZERO) };
+        let (text, scenario) = (text(&load), load.scenario(0).unwrap());
+        assert!(text.contains("endpoint = \"10.64.0.3\"\nendpoint6 = \"3fff:0:a40:3::1\"\n"));
+        let (network, length) = HOMES_OUTER6.split_once('/').unwrap();
+        let network = network.parse::<Ipv6Addr>().unwrap().to_bits();
+        let is_home = |address: Ipv6Addr| {
+            address.to_bits() >> (128 - length.parse::<u32>().unwrap()) == network >> 87
+        };
+        assert_eq!(home(&scenario, 512), outer6(0x0a80_0200));
+        for bits in [0x0a80_0000, scenario.flow(64 * 600 - 1).home, 0x0aff_ffff] {
+            assert!(is_home(outer6(bits)));
+        }
+        for bits in [0x0a7f_ffff, 0x0b00_0000, scenario.tunnel_endpoint(0).to_bits()] {
+            assert!(!is_home(outer6(bits)));
+        }
     }
 
     #[test]

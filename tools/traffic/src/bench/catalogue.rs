@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::experiment::{Experiment, Point, Probe, Scale};
-use super::family_experiments::{flat_both, ipv6};
+use super::family_experiments::{flat_both, gre6, ipv6};
 use super::load::{Access, Load, Size, count};
 use super::rule_experiments::{rules, rules_linux};
 use crate::attack::Attack;
@@ -54,9 +54,15 @@ pub(super) fn experiments(is_short: bool) -> Vec<Experiment> {
 pub(super) fn on_request(is_short: bool) -> Vec<Experiment> {
     let extent = if is_short { SHORT } else { FULL };
     let rules_linux = rules_linux(extent.sweep_rounds);
-    let ipv6 = ipv6(extent.rounds, extent.measured);
-    let flat_both = flat_both(extent.sweep_rounds, extent.measured);
-    vec![vpp(is_short), rules_linux, session_log(is_short), ipv6, flat_both, floods(is_short)]
+    vec![
+        vpp(is_short),
+        rules_linux,
+        session_log(is_short),
+        ipv6(extent.rounds, extent.measured),
+        gre6(extent.rounds, extent.measured),
+        flat_both(extent.sweep_rounds, extent.measured),
+        floods(is_short),
+    ]
 }
 
 fn point(label: impl Into<String>, x: f64, load: Load, probe: Probe) -> Point {

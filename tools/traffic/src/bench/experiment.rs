@@ -43,6 +43,8 @@ pub(super) enum Probe {
     FloodBesideVpp,
     /// Three floods: of IPv4, of IPv6 and of both in the same bursts, in turn.
     FloodOfEachFamily,
+    /// Two floods: through GRE over IPv4 and over IPv6, in turn.
+    FloodOfEachTunnel,
     /// Latency at half of the rate of weir's own flood, and of raw forwarding at the same rate.
     HalfLoad,
     /// The highest rate without a loss, beside weir's own flood.
@@ -69,7 +71,8 @@ impl Probe {
     pub(super) fn needs_raw(self) -> bool {
         match self {
             Probe::Flood | Probe::FloodBesideLinux | Probe::FloodBesideVpp => true,
-            Probe::FloodBesideLinuxRules { .. } | Probe::FloodOfEachFamily => true,
+            Probe::FloodBesideLinuxRules { .. } => true,
+            Probe::FloodOfEachFamily | Probe::FloodOfEachTunnel => true,
             Probe::HalfLoad | Probe::ZeroLoss => true,
             Probe::Expiry | Probe::Flush | Probe::Capacity => false,
             Probe::SessionLogRate | Probe::SessionLogCost | Probe::RuleChange => false,
@@ -89,7 +92,7 @@ impl Probe {
         match self {
             Probe::Flood | Probe::Flush => 1.0,
             Probe::FloodBesideLinux | Probe::Expiry | Probe::Attack(_) => 2.0,
-            Probe::FloodBesideLinuxRules { .. } => 2.0,
+            Probe::FloodBesideLinuxRules { .. } | Probe::FloodOfEachTunnel => 2.0,
             Probe::FloodBesideVpp | Probe::SessionLogCost | Probe::RuleChange => 2.0,
             Probe::HalfLoad | Probe::FloodOfEachFamily => 3.0,
             Probe::ZeroLoss | Probe::Capacity => 8.0,
@@ -247,7 +250,7 @@ impl Load {
     fn round_seconds(&self) -> f64 {
         let tables = f64::from(self.flows_max()) / 4e6;
         let learn = f64::from(self.flows) / 2e6;
-        let tunnel = if self.access == Access::Gre { 0.1 } else { 0.0 };
+        let tunnel = if self.access == Access::Plain { 0.0 } else { 0.1 };
         let rules = f64::from(self.rules.count) / RULES_PER_SEC;
         2.5 + tunnel + tables + learn + rules + (self.warm_up + self.measured).as_secs_f64()
     }

@@ -1,4 +1,4 @@
-//! The experiments with flows of IPv4 and IPv6. Pure.
+//! The experiments with IPv4 and IPv6, of the flows or of the tunnels. Pure.
 
 use std::time::Duration;
 
@@ -58,6 +58,25 @@ pub(super) fn flat_both(rounds: usize, measured: Duration) -> Experiment {
     }
 }
 
+/// Established flows of IPv4 through tunnels over either family.
+pub(super) fn gre6(rounds: usize, measured: Duration) -> Experiment {
+    let load = Load { access: Access::GreOverIpv6, settles: true, ..Load::new(MILLION, measured) };
+    Experiment {
+        name: "gre6",
+        title: "GRE over IPv6 beside GRE over IPv4",
+        about: "Two floods a round, in turn, of the same 1 M established flows of IPv4, both directions, measured once each flow has had an answer: through GRE over IPv4, and \
+                through GRE over IPv6, whose packets have 20 bytes more. The columns of weir and raw forwarding are those of GRE over IPv6.",
+        axis: None,
+        rounds,
+        points: vec![Point {
+            label: count(MILLION.into()),
+            x: MILLION.into(),
+            load,
+            probe: Probe::FloodOfEachTunnel,
+        }],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +90,17 @@ mod tests {
             assert_eq!(point.load.families, Families::Both);
             assert_eq!(point.load.new_share > 0.0, point.label.ends_with("new flows"));
         }
+    }
+
+    #[test]
+    fn tunnels_over_both_families_carry_a_million_established_flows_of_ipv4() {
+        let gre6 = gre6(3, Duration::from_secs(2));
+        let [point] = gre6.points.as_slice() else { panic!("{} points", gre6.points.len()) };
+        assert_eq!((point.load.access, point.load.families), (Access::GreOverIpv6, Families::Ipv4));
+        assert_eq!(
+            (point.load.flows, point.load.new_flows, point.load.settles),
+            (MILLION, 0, true)
+        );
+        assert!(point.probe.needs_raw());
     }
 }

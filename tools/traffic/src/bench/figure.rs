@@ -81,6 +81,9 @@ pub enum Figure {
     Ipv4OpenedMega,
     Ipv6OpenedMega,
     Ipv6OpenedRatio,
+    OverIpv4Mpps,
+    OverIpv4Cycles,
+    OverIpv6CyclesRatio,
 }
 
 impl Figure {
@@ -160,6 +163,9 @@ impl Figure {
             Figure::Ipv4OpenedMega => ("IPv4 M new flows/s", 2),
             Figure::Ipv6OpenedMega => ("IPv6 M new flows/s", 2),
             Figure::Ipv6OpenedRatio => ("new flows, IPv6 / IPv4", 3),
+            Figure::OverIpv4Mpps => ("GRE over IPv4 Mpps", 2),
+            Figure::OverIpv4Cycles => ("GRE over IPv4 cycles/packet", 0),
+            Figure::OverIpv6CyclesRatio => ("GRE over IPv6 / over IPv4 cycles", 3),
         }
     }
 

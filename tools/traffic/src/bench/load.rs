@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::rules::LoadRules;
 use crate::attack::Attack;
 use crate::families::Families;
+use crate::scenario;
 
 /// Flows of a home unless an experiment varies them: a port block of 256 holds twice that many
 /// random ports.
@@ -21,11 +22,23 @@ pub(super) const SMALLEST: Size = Size::Bytes(64);
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Access {
     Gre,
+    GreOverIpv6,
     Plain,
 }
 
+impl Access {
+    /// Returns the same mode of the generator.
+    pub(super) fn of_scenario(self) -> scenario::Access {
+        match self {
+            Access::Gre => scenario::Access::Gre,
+            Access::GreOverIpv6 => scenario::Access::GreOverIpv6,
+            Access::Plain => scenario::Access::Plain,
+        }
+    }
+}
+
 /// Size of the plain Ethernet frame of IPv4, FCS included, as in RFC 2544; a tunnel adds 24 bytes,
-/// IPv6 20.
+/// over IPv6 44, and IPv6 inside 20.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Size {
@@ -192,9 +205,13 @@ impl Load {
         self.subscribers_per_shard * if is_two_homes { 2 } else { 1 }
     }
 
-    /// Whether a side of the device has IPv6: behind tunnels only the one to the internet.
+    /// Whether a side of the device has IPv6: the one to the internet if the flows have it, the
+    /// other if homes send it without tunnels or have tunnels over it.
     pub(super) fn has_ipv6(&self, side: &str) -> bool {
-        self.families.has_ipv6() && (side == "internet" || self.access == Access::Plain)
+        match side {
+            "internet" => self.families.has_ipv6(),
+            _ => self.access.of_scenario().link_has_ipv6(self.families),
+        }
     }
 
     #[cfg(test)]
@@ -229,8 +246,10 @@ impl Load {
         if self.subscribers_per_shard != SUBSCRIBERS_PER_SHARD {
             add("--subscribers-per-shard", self.subscribers_per_shard.to_string());
         }
-        if self.access == Access::Plain {
-            add("--access-mode", "plain".into());
+        match self.access {
+            Access::Gre => {}
+            Access::GreOverIpv6 => add("--access-mode", "gre-over-ipv6".into()),
+            Access::Plain => add("--access-mode", "plain".into()),
         }
         if self.families != Families::Ipv4 {
             add("--families", self.families.to_string());
@@ -305,6 +324,8 @@ mod tests {
             "--flows 10 --flows-per-subscriber 64 --warm-up 0.5 --seconds 1 --access-mode plain --size imix --rate 1000000"
         );
         assert!(!Load::new(10, SECOND).arguments().join(" ").contains("mode"));
+        let over_ipv6 = Load { access: Access::GreOverIpv6, ..Load::new(10, SECOND) };
+        assert!(over_ipv6.arguments().join(" ").ends_with("--access-mode gre-over-ipv6"));
     }
 
     #[test]
@@ -314,6 +335,8 @@ mod tests {
         assert_eq!((gre.homes_of_a_shard(), plain.homes_of_a_shard()), (256, 512));
         assert_eq!(["access", "internet"].map(|side| gre.has_ipv6(side)), [false, true]);
         assert_eq!(["access", "internet"].map(|side| plain.has_ipv6(side)), [true, true]);
+        let over_ipv6 = Load { access: Access::GreOverIpv6, ..Load::new(10, SECOND) };
+        assert_eq!(["access", "internet"].map(|side| over_ipv6.has_ipv6(side)), [true, false]);
         let settled = Load { settles: true, ..gre };
         let arguments = settled.arguments().join(" ");
         assert!(arguments.ends_with("--settle --families both"), "{arguments}");

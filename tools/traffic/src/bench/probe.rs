@@ -142,6 +142,7 @@ impl BenchContext<'_> {
                 }
             }
             Probe::FloodOfEachFamily => round = self.each_family(load, number)?,
+            Probe::FloodOfEachTunnel => round = self.each_tunnel(load, number)?,
             Probe::HalfLoad => self.half_load(load, &mut round)?,
             Probe::ZeroLoss => self.zero_loss(load, &mut round)?,
             Probe::Expiry => self.expiry(load, &mut round.figures)?,

@@ -87,6 +87,7 @@ const PROMISES: &[Promise] = &[
     promise("busy cycles, both families in one burst / mean of each, GRE", AtMost(1.05), 3, Point("ipv6", "GRE, 1 M", Figure::BothCyclesRatio)),
     promise("new flows/s, IPv6 / IPv4, plain", AtLeast(1.1), 3, Point("ipv6", "plain, new flows", Figure::Ipv6OpenedRatio)),
     promise("new flows/s, IPv6 / IPv4, GRE", Wanted::Figure, 3, Point("ipv6", "GRE, new flows", Figure::Ipv6OpenedRatio)),
+    promise("busy cycles, GRE over IPv6 / GRE over IPv4, 1 M flows", AtMost(1.25), 3, Point("gre6", "1 M", Figure::OverIpv6CyclesRatio)),
     promise("bytes a flow, 60 M flows of both families", AtMost(100.0), 1, Point("flat-both", "60 M", Figure::BytesPerFlow)),
     promise("homes beside floods: packets lost, worst round", AtMost(0.0), 0, Greatest("floods", Figure::VictimsLost)),
     promise("homes beside floods: new flows refused, worst round", AtMost(0.0), 0, Greatest("floods", Figure::VictimsRefused)),

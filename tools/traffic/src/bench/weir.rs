@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -23,6 +23,9 @@ use crate::scenario::HOME_LENGTH6;
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const START_PATIENCE_PER_MILLION: Duration = Duration::from_secs(2);
 const START_PATIENCE_PER_10_K_RULES: Duration = Duration::from_secs(3);
+
+/// MTU of the internet side.
+const MTU: usize = 1500;
 
 /// Its file, beside its socket.
 const CONFIG: &str = "weir.toml";
@@ -101,7 +104,7 @@ impl Weir {
     }
 
     /// Ends all flows of a home.
-    pub(super) fn flush(&self, home: Ipv4Addr) -> Result<(), BenchError> {
+    pub(super) fn flush(&self, home: IpAddr) -> Result<(), BenchError> {
         let path = format!("/subscriber/{home}/flush");
         metrics::post(&self.admin_socket, &path)
             .map(drop)
@@ -172,19 +175,12 @@ impl BenchContext<'_> {
                 "\n[[worker]]\ncore = {}\n{}{}",
                 self.plan.device_core_of(worker),
                 self.side(load, worker, "access", 1, access_mtu(load)),
-                self.side(load, worker, "internet", 2, 1500),
+                self.side(load, worker, "internet", 2, MTU),
             );
         }
-        let _ = writeln!(
-            text,
-            "\n[access]\nmode = \"{}\"\nsubscribers = [\"{}\"]\n\n[nat]\nflows_max = {}",
-            match load.access {
-                Access::Gre => "gre",
-                Access::Plain => "plain",
-            },
-            address_plan::HOMES,
-            settings.flows_max.unwrap_or(load.flows_max()),
-        );
+        text.push_str(&access(load));
+        let flows_max = settings.flows_max.unwrap_or(load.flows_max());
+        let _ = writeln!(text, "\n[nat]\nflows_max = {flows_max}");
         if settings.idle_timeout_sec.is_some() {
             let _ = writeln!(text, "quarantine_sec = 0");
         }
@@ -208,7 +204,7 @@ impl BenchContext<'_> {
     }
 
     /// Returns the port of a worker on a side, a line.
-    fn side(&self, load: &Load, worker: usize, side: &str, network: u16, mtu: u32) -> String {
+    fn side(&self, load: &Load, worker: usize, side: &str, network: u16, mtu: usize) -> String {
         let device = self.device_port(load, worker, side);
         let ipv6 = match load.has_ipv6(side) {
             true => format!(
@@ -230,10 +226,86 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// Returns the MTU: a tunnel's 24 bytes are added to a full packet.
-fn access_mtu(load: &Load) -> u32 {
-    match load.access {
-        Access::Gre => 1524,
-        Access::Plain => 1500,
+/// Returns the section about homes.
+fn access(load: &Load) -> String {
+    let mode = match load.access {
+        Access::Gre | Access::GreOverIpv6 => "gre",
+        Access::Plain => "plain",
+    };
+    let homes = address_plan::HOMES;
+    let mut text = format!("\n[access]\nmode = \"{mode}\"\nsubscribers = [\"{homes}\"]\n");
+    if load.access == Access::GreOverIpv6 {
+        let _ = writeln!(text, "subscribers6 = [\"{}\"]", address_plan::HOMES_OUTER6);
+    }
+    text
+}
+
+/// Returns the MTU: a full packet and the tunnel header fit it.
+fn access_mtu(load: &Load) -> usize {
+    MTU + load.access.of_scenario().tunnel_len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use weir_config::Config;
+
+    use super::*;
+    use crate::families::Families;
+
+    fn plan() -> BenchPlan {
+        BenchPlan {
+            is_short: true,
+            only: Vec::new(),
+            rounds: None,
+            measured: None,
+            generator_core: 0,
+            device_core: 1,
+            node: PathBuf::new(),
+            generator: PathBuf::new(),
+            against: None,
+            vpp: None,
+            takes_huge_pages: false,
+            output: PathBuf::new(),
+            command: String::new(),
+            interrupted: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Returns the configuration for a load as weir reads it, without an error or a warning.
+    fn read(load: &Load) -> Config {
+        let plan = plan();
+        let context = BenchContext { plan: &plan, folder: Path::new("/run/bench") };
+        let metrics = SocketAddr::from(([127, 0, 0, 1], 9100));
+        let text = context.weir_config(load, Settings::default(), metrics).unwrap();
+        let (config, warnings) = weir_config::parse(&text, CONFIG).unwrap();
+        assert_eq!(warnings, [], "{text}");
+        config
+    }
+
+    #[test]
+    fn configuration_of_every_way_of_access_and_family_is_one_that_weir_takes() {
+        for access in [Access::Gre, Access::GreOverIpv6, Access::Plain] {
+            for families in [Families::Ipv4, Families::Ipv6, Families::Both] {
+                let load = Load { access, families, ..Load::new(64 * 600, Duration::ZERO) };
+                let config = read(&load);
+                assert_eq!(config.shards.len(), 3);
+                let is_over_ipv6 = access == Access::GreOverIpv6;
+                let has_endpoint6 = config.shards.iter().all(|shard| shard.endpoint6.is_some());
+                assert_eq!(has_endpoint6, is_over_ipv6);
+            }
+        }
+    }
+
+    #[test]
+    fn homes_with_tunnels_over_ipv6_are_served_on_a_link_with_ipv6_and_room_for_the_tunnel() {
+        let load = Load { access: Access::GreOverIpv6, ..Load::new(64 * 600, Duration::ZERO) };
+        let config = read(&load);
+        let link = &config.workers[0].access;
+        assert_eq!((link.mtu, config.workers[0].internet.mtu), (1544, 1500));
+        assert!(link.ipv6.is_some() && config.workers[0].internet.ipv6.is_none());
+        assert_eq!(config.access.subscribers6[0].to_string(), address_plan::HOMES_OUTER6);
     }
 }
