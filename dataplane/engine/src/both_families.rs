@@ -1,6 +1,6 @@
 //! Hot. Bursts of a worker with IPv6: the fast path of the family that its EtherType names reads
-//! each frame, which goes to the burst of its family. Frames with tunnel packets over IPv6 go to two
-//! more bursts (`crate::over_ipv6`).
+//! each frame, which goes to the burst of its family. Frames with tunnel packets over IPv6 go to
+//! two more bursts (`crate::over_ipv6`).
 
 use weir_wire::ethernet::ETHERTYPE_IPV6;
 use weir_wire::frame::{Frame, Pool};
@@ -19,8 +19,8 @@ struct BurstRead<F> {
     /// The frames that are not of IPv6. None if all frames have fast-path packets of IPv4: these
     /// stay where they are.
     others: Vec<F>,
-    /// Frames that the fast path has not read, a bit for each: those that are not of IPv6, and those
-    /// in the burst of IPv6.
+    /// Frames that the fast path has not read, a bit for each: those that are not of IPv6, and
+    /// those in the burst of IPv6.
     slow4: u64,
     slow6: u64,
 }
@@ -122,8 +122,9 @@ impl<F: Frame> Engine<F> {
         BurstRead { bytes, others: ipv4, slow4, slow6 }
     }
 
-    /// Reads the frames in front of a burst that have fast-path packets of IPv4. Where IPv6 is rare,
-    /// most bursts have no others, and no frame is moved. Returns their bytes and their number.
+    /// Reads the frames in front of a burst that have fast-path packets of IPv4. Where IPv6 is
+    /// rare, most bursts have no others, and no frame is moved. Returns their bytes and their
+    /// number.
     #[inline(never)]
     fn read_leading<D: PacketDirection, const LINK: usize, const TUNNEL: usize>(
         &self,

@@ -1,4 +1,4 @@
-//! What an engine does with frames. The tests are one program, since each program compiles the world.
+//! What an engine does with frames. One program, since each program compiles the world.
 
 mod allocations;
 mod bursts;

@@ -1,4 +1,4 @@
-//! What a NAT does with packets. The tests are one program, since each program compiles the world.
+//! What a NAT does with packets. One program, since each program compiles the world.
 
 mod admin;
 mod block_log;
