@@ -11,6 +11,8 @@ pub(crate) type Octets6 = [u64; 2];
 pub(crate) struct Endpoints6 {
     /// The slots, a power of two. The unspecified address is no endpoint and marks a free slot.
     slots: Box<[(Octets6, ShardIndex)]>,
+    /// 64 less the bits of a slot's number.
+    shift: u32,
     /// The endpoint of each possible shard index, or the unspecified address.
     by_shard: Box<[Octets6]>,
 }
@@ -21,16 +23,18 @@ impl Endpoints6 {
         let slots = (4 * shards).next_power_of_two().max(2);
         Self {
             slots: vec![([0; 2], ShardIndex(0)); slots].into(),
+            shift: u64::BITS - slots.trailing_zeros(),
             by_shard: vec![[0; 2]; shards].into(),
         }
     }
 
     /// Returns the likeliest slot of an address. Fibonacci hashing (Knuth, volume 3, section 6.4)
-    /// of the sum of both halves.
+    /// of the sum of both halves. The top bits of the product are the only ones that each bit of
+    /// the sum changes.
     #[inline(always)]
     fn first_slot(&self, [upper, lower]: Octets6) -> usize {
         let folded = upper.wrapping_add(lower.rotate_left(32));
-        (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (self.slots.len() - 1)
+        (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
     /// Returns the slots of an address, the likeliest first.
@@ -113,6 +117,25 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+
+    #[test]
+    fn endpoints_of_usual_address_plans_are_in_their_first_slots() {
+        const SHARDS: u16 = 256;
+        let plans: [fn(u16) -> [u16; 8]; 4] = [
+            |shard| [0x2001, 0xdb8, shard, 0, 0, 0, 0, 1],
+            |shard| [0x2001, 0xdb8, 0x64, shard, 0, 0, 0, 1],
+            |shard| [0x2001, 0xdb8, 0x64, 0, 0, 0, 0, shard],
+            |shard| [0x2001, 0xdb8, 0x64, 0, 0, 0, shard, 1],
+        ];
+        for plan in plans {
+            let address = |shard| octets(std::net::Ipv6Addr::from(plan(shard + 1)).octets());
+            let mut endpoints = Endpoints6::new(SHARDS.into());
+            (0..SHARDS).for_each(|shard| endpoints.insert(address(shard), ShardIndex(shard)));
+            let found = (0..SHARDS).filter(|&shard| endpoints.likely(address(shard)).is_some());
+            let (found, text) = (found.count(), std::net::Ipv6Addr::from(plan(1)));
+            assert!(found >= 192, "{found} of {SHARDS} endpoints like {text}");
+        }
+    }
 
     #[test]
     fn table_of_endpoints_equals_a_map_while_endpoints_come_and_go() {
