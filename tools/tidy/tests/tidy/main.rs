@@ -6,6 +6,7 @@ mod lengths;
 mod licences;
 mod source;
 mod specification;
+mod test_modules;
 mod tiers;
 mod type_names;
 mod words;
