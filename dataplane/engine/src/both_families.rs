@@ -108,7 +108,7 @@ impl<F: Frame> Engine<F> {
                 burst6.over_ipv6[inside as usize].push(frame);
                 continue;
             }
-            match is_of_ipv6::<LINK, TUNNEL>(frame.data()) {
+            match is_of_ipv6::<LINK, TUNNEL>(data) {
                 true => {
                     slow6 |= 1 << ipv6.len();
                     ipv6.push(frame);

@@ -438,6 +438,12 @@ impl<F> FragmentCache<F> {
         TableUse::new(name, u64::from(used), u64::from(slots))
     }
 
+    /// Returns the number of fragments that wait for the first one of their datagram.
+    pub(crate) fn early_fragments(&self) -> u64 {
+        let early = [RoomKind::EarlyUp, RoomKind::EarlyDown];
+        early.into_iter().map(|kind| u64::from(self.rooms[kind as usize].usage().0)).sum()
+    }
+
     /// Forgets a datagram and all fragments that wait for its first; returns the number of these
     /// fragments.
     fn drop_held(&mut self, entry: u32) -> u64 {

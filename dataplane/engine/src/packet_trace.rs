@@ -283,8 +283,8 @@ impl<F: Frame> Engine<F> {
 
     /// Returns the number of frames that wait for replicas or for other fragments.
     fn frames_held(&self) -> u64 {
-        let caches = [&self.fragments, &self.outer_fragments.cache];
-        let uses = caches.into_iter().flat_map(|cache| cache.uses().into_iter().skip(3));
-        self.held.len() as u64 + uses.map(|table| table.used).sum::<u64>()
+        let fragments =
+            self.fragments.early_fragments() + self.outer_fragments.cache.early_fragments();
+        self.held.len() as u64 + fragments
     }
 }

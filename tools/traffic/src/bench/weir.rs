@@ -247,36 +247,15 @@ fn access_mtu(load: &Load) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
-
     use weir_config::Config;
 
     use super::*;
+    use crate::bench::tests::plan;
     use crate::families::Families;
-
-    fn plan() -> BenchPlan {
-        BenchPlan {
-            is_short: true,
-            only: Vec::new(),
-            rounds: None,
-            measured: None,
-            generator_core: 0,
-            device_core: 1,
-            node: PathBuf::new(),
-            generator: PathBuf::new(),
-            against: None,
-            vpp: None,
-            takes_huge_pages: false,
-            output: PathBuf::new(),
-            command: String::new(),
-            interrupted: Arc::new(AtomicBool::new(false)),
-        }
-    }
 
     /// Returns the configuration for a load as weir reads it, without an error or a warning.
     fn read(load: &Load) -> Config {
-        let plan = plan();
+        let plan = plan("gre6", None);
         let context = BenchContext { plan: &plan, folder: Path::new("/run/bench") };
         let metrics = SocketAddr::from(([127, 0, 0, 1], 9100));
         let text = context.weir_config(load, Settings::default(), metrics).unwrap();
